@@ -1,0 +1,45 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test quick lint format bench clean
+
+demo: $(VENV)/.cli
+	$(BIN)/node2seq train cora-r --baseline gcn
+
+test: lint
+	$(BIN)/python -m pytest
+
+quick: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench_conv.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"node2seq needs Python 3.11 or later; $(PYTHON) is {v.major}.{v.minor}. Name another one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.cli: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): installing node2seq and what it runs on (torch is a few hundred MB) ..."
+	$(PIP) -e '.[cli]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.cli
+	@echo "Setting up $(VENV): installing the test tools ..."
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
