@@ -1,0 +1,101 @@
+"""What must hold of a graph and a split before anything is trained or measured on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from node2seq.errors import Node2SeqError
+
+
+def graph_on(model: nn.Module, data: Data, needs_labels: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x, edge_index and y on the model's device, after checking that they are there and fit."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    x, edge_index, y = data.x, data.edge_index, data.y
+    if x is None or edge_index is None:
+        missing = "x" if x is None else "edge_index"
+        raise Node2SeqError(
+            f"data.{missing}=None", "the model needs features and edges", f"Set data.{missing}"
+        )
+    if not isinstance(y, Tensor):
+        if needs_labels:
+            raise Node2SeqError(
+                "data.y=None", "training and measuring need labels", "Set data.y, with -1 for unlabelled"
+            )
+        y = torch.full((x.size(0),), -1)
+    if y.dim() != 1 or y.numel() != x.size(0) or y.is_floating_point():
+        raise Node2SeqError(
+            f"data.y of shape {list(y.shape)} and type {y.dtype}",
+            f"each of the {x.size(0)} nodes needs one whole number",
+            "Give class ids from 0 and -1 for unlabelled",
+        )
+    return x.to(device), edge_index.to(device), y.to(device)
+
+
+def check_features(x: Tensor) -> None:
+    """Refuse NaN and infinite features, naming the first."""
+    if x.is_floating_point() and not (finite := x.isfinite()).all():
+        node, column = (~finite).nonzero()[0].tolist()
+        count = int((~finite).sum())
+        raise Node2SeqError(
+            f"data.x[{node}, {column}]={x[node, column].item()}",
+            f"{count} feature{'s are' if count > 1 else ' is'} not a finite number",
+            "Fill or drop them before training",
+        )
+
+
+def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
+    """Refuse parts that are empty (but for ``test``), overlap, leave the graph or hold unlabelled nodes."""
+    used: Tensor | None = None
+    for name, index in split.items():
+        if index.dtype == torch.bool or index.is_floating_point() or index.dim() != 1:
+            raise Node2SeqError(
+                f"the {name} nodes of type {index.dtype} and shape {list(index.shape)}",
+                "node indices are expected",
+                "Turn a mask into indices with mask.nonzero().view(-1)",
+            )
+        if index.numel() == 0:
+            if name == "test":
+                continue
+            raise Node2SeqError(
+                f"0 {name} nodes",
+                "there is nothing to train on" if name == "train" else "there is nothing to measure",
+                "Give a split with at least one node in each part",
+            )
+        if int(index.min()) < 0 or int(index.max()) >= y.numel():
+            raise Node2SeqError(
+                f"{name} node {int(index.min()) if int(index.min()) < 0 else int(index.max())}",
+                f"the nodes are 0 to {y.numel() - 1}",
+                "Make the split for this graph",
+            )
+        unlabelled = index[y[index] < 0]
+        if unlabelled.numel():
+            raise Node2SeqError(
+                f"{name} node {int(unlabelled[0])}",
+                f"{unlabelled.numel()} of the {name} nodes have no label",
+                "Leave unlabelled nodes out of the split",
+            )
+        used = index if used is None else torch.cat([used, index])
+    if used is not None and used.unique().numel() != used.numel():
+        nodes, counts = used.unique(return_counts=True)
+        raise Node2SeqError(
+            f"node {int(nodes[counts > 1][0])}",
+            "it stands in the split more than once, so it would be measured on what it was trained on",
+            "Give each node one part at most",
+        )
+
+
+def split_warnings(split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
+    """Return what can be trained on, yet should be known."""
+    trained = set(y[split["train"]].tolist())
+    unseen = sorted(set(y[y >= 0].tolist()) - trained)
+    texts = []
+    if len(trained) == 1:
+        texts.append("All training nodes have the same class: the model can learn nothing else.")
+    if unseen:
+        names = ", ".join(map(str, unseen))
+        texts.append(f"No training node has class {names}: the model cannot learn to predict it.")
+    return tuple(texts)
