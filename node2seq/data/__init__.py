@@ -1,6 +1,7 @@
 """Names or files → a prepared graph, its split, its summary.
 
-Loading and splitting need torch, torch_geometric and numpy alone; what else a function needs, it imports itself.
+Loading and splitting need torch, torch_geometric and numpy alone; what else a function needs, it imports
+itself.
 """
 
 from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, Column, Dataset

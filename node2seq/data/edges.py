@@ -20,8 +20,9 @@ class EdgeCounts:
 def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -> tuple[Tensor, EdgeCounts]:
     """Drop self loops and duplicates; add the other direction of every edge unless ``directed``.
 
-    Returns the edges [2, E] sorted by source, then target — the one order in which every graph of this package
-    comes — and the counts. In an undirected graph the two directions of an edge are duplicates of one another.
+    Returns the edges [2, E] sorted by source, then target — the one order in which every graph of this
+    package comes — and the counts. In an undirected graph the two directions of an edge are duplicates of one
+    another.
     """
     source, target = edge_index
     kept = source != target
@@ -40,8 +41,9 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:
     """The component of each node [N], as the smallest node number in it. Edges count in both directions.
 
-    Every node takes the smallest label among its neighbours' (hooked onto the label's own root), then all labels
-    jump to their label's label; a handful of rounds even for long paths, each a few passes over the edges.
+    Every node takes the smallest label among its neighbours' (hooked onto the label's own root), then all
+    labels jump to their label's label; a handful of rounds even for long paths, each a few passes over the
+    edges.
     """
     label = torch.arange(num_nodes)
     source, target = edge_index

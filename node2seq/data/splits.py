@@ -1,7 +1,8 @@
-"""Which nodes are learned from, which choose the epoch, which are counted: the four rules of the paper's columns."""
+"""Which nodes are learned from, which choose the epoch, which are counted: the four rules."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,8 @@ RULES: dict[str, str] = {
 class Split:
     """Sorted node numbers (int64) of the three sets; unlabelled nodes are in none.
 
-    ``test_rest`` is every labelled node outside train and val: the second way to read "the rest" where the fixed
-    test set is smaller; for all other rules it is the test set itself.
+    ``test_rest`` is every labelled node outside train and val: the second way to read "the rest" where the
+    fixed test set is smaller; for all other rules it is the test set itself.
     """
 
     train: Tensor
@@ -42,19 +43,17 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
 
     Args:
         data (Data or Tensor): A graph with ``y``, or ``y`` itself; a label below 0 means unlabelled.
-        rule (str, optional): A key of ``RULES`` or a name that ``load`` takes. If not given: the rule of the loaded
-            set, else the graph's masks where it has them, else ``"60/20/20"``.
+        rule (str, optional): A key of ``RULES`` or a name that ``load`` takes. If not given: the rule of the
+            loaded set, else the graph's masks where it has them, else ``"60/20/20"``.
         seed (int): Which split of that rule; ``"fixed"`` has only one.
     """
-    if isinstance(data, Tensor):
-        y, masks = data, None
-    else:
-        y, masks = data.y, _masks(data)
-        if y is None:
-            raise Node2SeqError("the graph", "it has no labels `y`", "Give a label column, or set data.y")
+    y = data if isinstance(data, Tensor) else data.y
+    masks = None if isinstance(data, Tensor) else _masks(data)
+    if not isinstance(y, Tensor):
+        raise Node2SeqError("the graph", "it has no labels `y`", "Give a label column, or set data.y")
     if rule is None:
-        known = None if isinstance(data, Tensor) else data.get("split_rule")
-        rule = known or ("60/20/20" if masks is None else "fixed")
+        own = None if isinstance(data, Tensor) else data.to_dict().get("split_rule")
+        rule = own or ("60/20/20" if masks is None else "fixed")
     rule = NAMES[rule].rule if rule in NAMES else rule
     if rule not in RULES:
         raise Node2SeqError(
@@ -68,9 +67,7 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
             "Give y as int64 of shape [N]",
         )  # fmt: skip
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise Node2SeqError(
-            f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the number of the run"
-        )
+        raise Node2SeqError(f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the run's number")
 
     labels = y.cpu().numpy()
     if rule == "fixed":
@@ -79,7 +76,7 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
                 "rule='fixed'", "the graph carries no train, val and test masks",
                 "Take another rule, or give a split column",
             )  # fmt: skip
-        train, val, test = ((mask & (labels >= 0)).nonzero()[0] for mask in masks)
+        train, val, test = (np.flatnonzero(mask & (labels >= 0)) for mask in masks)
     else:
         train, val, test = _draw(labels, rule, seed)
     rest = np.setdiff1d(np.flatnonzero(labels >= 0), np.concatenate([train, val]))
@@ -88,15 +85,17 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
 
 
 def _masks(data: Data) -> list[np.ndarray] | None:
-    masks = [data.get(f"{part}_mask") for part in ("train", "val", "test")]
+    held = data.to_dict()
+    masks = [held.get(f"{part}_mask") for part in ("train", "val", "test")]
+    # Some of PyTorch Geometric's sets carry ten splits as columns of a matrix: those are not one split.
     if any(mask is None or mask.dim() != 1 for mask in masks):
         return None
-    return [mask.cpu().numpy().astype(bool) for mask in masks]
+    return [mask.cpu().numpy().astype(bool) for mask in masks if mask is not None]
 
 
 def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # The generator's raw 64-bit words are specified bit for bit; numpy's own `permutation` may change with its
-    # version. Nodes sorted by one random word each are a permutation.
+    # The generator's raw 64-bit words are specified bit for bit; numpy's own `permutation` may change with
+    # its version. Nodes sorted by one random word each are a permutation.
     words = np.random.Philox(key=seed).random_raw(2 * labels.size).reshape(2, labels.size)
     of_class = []
     for label in np.unique(labels[labels >= 0]):
@@ -106,8 +105,7 @@ def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndar
     if rule == "20/500/rest":
         train = _together(nodes[:20] for nodes in of_class)
         # Fresh words: by the first ones, large classes would come first among the nodes that are left.
-        rest = _together(nodes[20:] for nodes in of_class)
-        rest = np.sort(rest)
+        rest = np.sort(_together(nodes[20:] for nodes in of_class))
         rest = rest[np.argsort(words[1, rest], kind="stable")]
         return train, rest[:500], rest[500:]
     if rule == "20/30/rest":
@@ -121,5 +119,5 @@ def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndar
     )
 
 
-def _together(parts) -> np.ndarray:
+def _together(parts: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])

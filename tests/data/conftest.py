@@ -17,7 +17,7 @@ def _load(name: str, directed: bool) -> Data | Node2SeqError:
 
 @pytest.fixture
 def known():
-    """Load a known set once for all tests; skip with the name of the set and the reason where it cannot be had."""
+    """Load a known set once for all tests; skip with its name and the reason where it cannot be had."""
 
     def get(name: str, directed: bool = False) -> Data:
         data = _load(name, directed)

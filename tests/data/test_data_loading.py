@@ -10,8 +10,9 @@ from torch_geometric.utils import contains_self_loops, homophily, is_undirected
 from node2seq.data import COLUMNS, DATASETS, NAMES, load, normalize_features
 from node2seq.errors import Node2SeqError
 
-# SHA-256 of x, edge_index, y (and the three masks) as PyTorch Geometric's own dataset classes give them, after
-# `to_undirected(remove_self_loops(...))`, and `LargestConnectedComponents` for Photo; its readers need scipy.
+# SHA-256 of x, edge_index, y (and the three masks) as PyTorch Geometric's own dataset classes give them,
+# after `to_undirected(remove_self_loops(...))`, and `LargestConnectedComponents` for Photo; its readers need
+# scipy.
 PYG = {
     "cora": "578877de49c6a6e1fc8f7a34e79a65bc1427718d44c30dd985bdf40ddb4f17c4",
     "citeseer": "1db25233d3983b76adaddf362bab193fabaa237a5a9af0d08f4892b759142c77",
@@ -124,8 +125,8 @@ def test_unknown_name():
     with pytest.raises(Node2SeqError) as caught:
         load("cora")
     assert str(caught.value) == (
-        "data set 'cora': no such name. Take one of cora-f, cora-r, citeseer-f, citeseer-r, amazon-r, chameleon, "
-        "squirrel, actor, cornell, texas, wisconsin, pubmed, karate."
+        "data set 'cora': no such name. Take one of cora-f, cora-r, citeseer-f, citeseer-r, amazon-r, "
+        "chameleon, squirrel, actor, cornell, texas, wisconsin, pubmed, karate."
     )
 
 
