@@ -1,0 +1,109 @@
+"""Every form in which PyTorch Geometric users hand over edges → the sequences of a graph."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.typing import SparseTensor as _SparseTensor  # pyright: ignore[reportAttributeAccessIssue]
+from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
+
+from node2seq import ops
+from node2seq.errors import Node2SeqError
+
+# A stand-in that nothing is an instance of, where torch_sparse is not installed.
+SparseTensor: Any = _SparseTensor
+
+
+def edges_of(edge_index: Any, flow: str) -> tuple[Tensor, Tensor]:
+    """The source and the target of each edge. A sparse adjacency has a row for each target."""
+    if isinstance(edge_index, SparseTensor):
+        row, col, _ = edge_index.coo()
+        return col, row
+    if is_torch_sparse_tensor(edge_index):
+        (row, col), _ = to_edge_index(edge_index)
+        return col, row
+    if isinstance(edge_index, EdgeIndex):
+        edge_index = edge_index.as_tensor()
+    first, second = edge_index[0], edge_index[1]
+    return (first, second) if flow == "source_to_target" else (second, first)
+
+
+def sequences_of(
+    edge_index: Any,
+    *,
+    flow: str,
+    num_sources: int,
+    num_targets: int,
+    add_self_loops: bool,
+    merge_duplicates: bool = True,
+    hops: int = 1,
+) -> tuple[ops.Sequences, ops.Reach | None]:
+    """The sequences of a graph, and who lies within several hops; both built once and found again.
+
+    Node ids are checked when the sequences are built, and not while compiling, exporting or capturing.
+    """
+    _check_form(edge_index, flow, num_sources, num_targets)
+    if hops > 1 and num_sources != num_targets:
+        raise Node2SeqError(
+            f"hops={hops} on a graph of {num_sources} source and {num_targets} target nodes",
+            "paths of several edges need the same nodes on both sides",
+            "Use hops=1 on bipartite graphs and sampled blocks",
+        )
+    owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
+    key = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
+
+    def build() -> ops.Sequences:
+        source, target = edges_of(edge_index, flow)
+        if not ops.is_tracing():
+            ops.check_ids(source, num_sources, "source")
+            ops.check_ids(target, num_targets, "target")
+        return ops.build_sequences(
+            source,
+            target,
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+        )
+
+    if torch.compiler.is_compiling():
+        return build(), None
+    sequences = ops.PLANS.get(owner, key, build)
+    if hops == 1:
+        return sequences, None
+    return sequences, ops.PLANS.get(owner, (*key, hops), lambda: ops.Reach(sequences, hops))
+
+
+def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) -> None:
+    is_sparse = isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index)
+    if is_sparse:
+        if flow == "target_to_source":
+            raise Node2SeqError(
+                "flow='target_to_source' with a sparse adjacency",
+                "a sparse adjacency has a row for each target already",
+                "Pass the transposed matrix to a layer with flow='source_to_target'",
+            )
+        shape = (edge_index.size(0), edge_index.size(1))
+        if shape != (num_targets, num_sources):
+            raise Node2SeqError(
+                f"a sparse adjacency of shape {list(shape)}",
+                f"there are {num_targets} target and {num_sources} source nodes",
+                "Pass adj_t, which has a row for each target and a column for each source",
+            )
+    elif not isinstance(edge_index, Tensor):
+        raise Node2SeqError(
+            f"edge_index is a {type(edge_index).__name__}",
+            "edges are a tensor of node ids or a sparse matrix",
+            "Pass an integer tensor of shape [2, num_edges], such as torch.tensor(edges).t()",
+        )
+    elif edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
+        raise Node2SeqError(
+            f"edge_index has dtype {edge_index.dtype}", "node ids are whole numbers", "Pass edge_index.long()"
+        )
+    elif edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise Node2SeqError(
+            f"edge_index has shape {list(edge_index.shape)}",
+            "it holds a row of source ids and a row of target ids",
+            "Pass shape [2, num_edges]; a list of pairs needs .t().contiguous()",
+        )

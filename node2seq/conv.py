@@ -1,0 +1,370 @@
+"""The layer: score → rank → convolve → read out."""
+
+# No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.parameter import Parameter, UninitializedParameter
+from torch_geometric.nn import Linear, MessagePassing
+from torch_geometric.typing import Adj, OptPairTensor, Size
+
+from node2seq import ops
+from node2seq.adjacency import edges_of, sequences_of
+from node2seq.errors import Node2SeqError, check_choice
+from node2seq.listening import is_listened_to
+
+READOUTS = ("max", "mean", "sum")
+ROOTS = ("projected", "input")
+NONLOCAL_ORDERS = ("joint", "local-first")
+
+
+class Trace(NamedTuple):
+    """What the layer did at each node. Entry e of node i lies at ``ptr[i] <= e < ptr[i + 1]``, best first."""
+
+    ptr: Tensor
+    """Where each node's sequence starts, and where the last one ends, [N + 1]."""
+    index: Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The source node of each entry, [E]."""
+    scores: Tensor
+    """Its score, [E]."""
+    is_nonlocal: Tensor
+    """Whether it was taken from several hops away, [E]."""
+    winner: Tensor | None
+    """For ``readout="max"``: the window that won each channel, [N, D]. It starts at ``ptr[i] + winner``."""
+
+
+class Node2SeqConv(MessagePassing):
+    r"""The Node2Seq layer from the `"Node2Seq: Towards Trainable Convolutions in Graph Neural Networks"
+    <https://arxiv.org/abs/2101.01849>`_ paper: each node sorts its neighbours by attention and runs a 1D
+    convolution over the sorted sequence.
+
+    .. math::
+        \bar{\mathbf{x}}_i = \mathbf{W}_1 \mathbf{x}_i, \qquad
+        s_{ij} = \bar{\mathbf{x}}_i^{\top} \bar{\mathbf{x}}_j, \qquad
+        (j_1, \ldots, j_{k_i}) = \mathrm{argsort}^{\downarrow}_{j \in \mathcal{N}(i) \cup \{i\}} s_{ij}
+
+    .. math::
+        \hat{\mathbf{x}}_i = \mathbf{W}_2 \bar{\mathbf{x}}_i + \mathrm{readout}_{p} \sum_{t=0}^{K-1}
+        \mathbf{\Theta}_t^{\top} \bar{\mathbf{x}}_{j_{p+t}} + \mathbf{b}
+
+    Equal scores are ordered by the larger own score :math:`s_{jj}`, then by the smaller id. A sequence
+    shorter than the kernel is padded with zeros at its end. No gradient passes through the order.
+
+    With more than one hop, neighbours whose score is not above the threshold make room for the best nodes
+    within that many hops; each sequence keeps its length.
+
+    Args:
+        in_channels (int or tuple): Size of each input sample, or :obj:`-1` to derive it from the first input.
+            A tuple gives the source and target nodes of a bipartite graph a projection each.
+        out_channels (int): Size of each output sample.
+        kernel_size (int): Number of taps :math:`K` of the convolution. (default: :obj:`3`)
+        readout (str): How the windows are combined: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`.
+            (default: :obj:`"max"`)
+        hops (int): How far away neighbours may be. :obj:`1` is the plain layer. (default: :obj:`1`)
+        threshold (float): With several hops, a neighbour stays only if its score is larger.
+            (default: :obj:`0.0`)
+        root (str): What :math:`\mathbf{W}_2` applies to: :obj:`"projected"`, as in the equation above, or
+            :obj:`"input"` for :math:`\mathbf{x}_i`. (default: :obj:`"projected"`)
+        nonlocal_order (str): With several hops, rank all chosen nodes together (:obj:`"joint"`) or neighbours
+            before the others (:obj:`"local-first"`). (default: :obj:`"joint"`)
+        add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
+            types. (default: :obj:`True`)
+        bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
+        backend (str): :obj:`"auto"`, :obj:`"eager"` or :obj:`"reference"`; see :mod:`node2seq.ops`.
+            (default: :obj:`"auto"`)
+        validate (bool): Whether to look for NaN and infinite features in each forward pass.
+            (default: :obj:`False`)
+        **kwargs (optional): Additional arguments of :class:`torch_geometric.nn.conv.MessagePassing`.
+
+    Shapes:
+        - **input:** node features :math:`(|\mathcal{V}|, C)` or
+          :math:`((|\mathcal{V}_s|, C_s), (|\mathcal{V}_t|, C_t))` if bipartite, edge indices
+          :math:`(2, |\mathcal{E}|)` or a sparse adjacency :math:`(|\mathcal{V}_t|, |\mathcal{V}_s|)`
+        - **output:** node features :math:`(|\mathcal{V}_t|, D)`; with ``return_trace=True`` also a
+          :class:`Trace`
+    """
+
+    def __init__(
+        self,
+        in_channels: int | tuple[int, int],
+        out_channels: int,
+        kernel_size: int = 3,
+        *,
+        readout: str = "max",
+        hops: int = 1,
+        threshold: float = 0.0,
+        root: str = "projected",
+        nonlocal_order: str = "joint",
+        add_self_loops: bool = True,
+        bias: bool = True,
+        backend: str = "auto",
+        validate: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        _check_at_least_one("kernel_size", kernel_size, "the number of taps of the convolution")
+        _check_at_least_one("hops", hops, "how far away neighbours may be")
+        _check_at_least_one("out_channels", out_channels, "the size of each output sample")
+        check_choice("readout", readout, READOUTS)
+        check_choice("root", root, ROOTS)
+        check_choice("nonlocal_order", nonlocal_order, NONLOCAL_ORDERS)
+        ops.check_backend(backend)
+        if not isinstance(threshold, (int, float)) or threshold != threshold:
+            raise Node2SeqError(
+                f"threshold={threshold!r}", "scores are compared with it", "Pass a number, such as 0.0"
+            )
+        if kwargs.get("decomposed_layers", 1) != 1:
+            raise Node2SeqError(
+                f"decomposed_layers={kwargs['decomposed_layers']!r}",
+                "the order of the neighbours depends on all channels together",
+                "Leave it out",
+            )
+        # The sorted sequence is aggregated by `aggregate` below, not by one of PyG's aggregations.
+        kwargs.setdefault("aggr", None)
+        super().__init__(node_dim=0, **kwargs)
+
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = kernel_size
+        self.readout = readout
+        self.hops = hops
+        self.threshold = float(threshold)
+        self.root = root
+        self.nonlocal_order = nonlocal_order
+        self.add_self_loops = add_self_loops
+        self.backend = backend
+        self.validate = validate
+
+        # MessagePassing orders pairs by the rows of edge_index; the flow says which of them is the source.
+        self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
+        pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        self.lin = Linear(pair[self._source], out_channels, bias=False, weight_initializer="glorot")
+        self.lin_dst = None
+        if not isinstance(in_channels, int):
+            self.lin_dst = Linear(pair[self._target], out_channels, bias=False, weight_initializer="glorot")
+        self.weight = Parameter(torch.empty(kernel_size, out_channels, out_channels))
+        self.lin_root = Linear(
+            out_channels if root == "projected" else pair[self._target],
+            out_channels,
+            bias=False,
+            weight_initializer="glorot",
+        )
+        self.bias = Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew."""
+        super().reset_parameters()
+        self.lin.reset_parameters()
+        if self.lin_dst is not None:
+            self.lin_dst.reset_parameters()
+        self.lin_root.reset_parameters()
+        bound = (self.kernel_size * self.out_channels) ** -0.5  # as torch.nn.Conv1d
+        torch.nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Tensor | OptPairTensor,
+        edge_index: Adj,
+        size: Size = None,
+        return_trace: bool = False,
+    ) -> Any:
+        """Runs the forward pass of the module.
+
+        Args:
+            x (torch.Tensor or (torch.Tensor, torch.Tensor)): The node features.
+            edge_index (torch.Tensor or SparseTensor): The edges.
+            size ((int, int), optional): The number of nodes on each side of a bipartite graph.
+            return_trace (bool): Whether to return a :class:`Trace` as well.
+        """
+        pair = x if isinstance(x, (tuple, list)) else (x, x)
+        x_src, x_dst = self._check_features(pair[self._source], pair[self._target], size)
+        backend = ops.choose_backend(self.backend)
+        out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
+
+        # Autocast would round the projection to 16 bits, which reorders a third of the longer sequences.
+        with torch.autocast(x_src.device.type, enabled=False):
+            key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
+            shared = self.lin_dst is None and x_dst is x_src
+            query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
+            sequences, reach = sequences_of(
+                edge_index,
+                flow=self.flow,
+                num_sources=key.size(0),
+                num_targets=query.size(0),
+                add_self_loops=self.add_self_loops,
+                hops=self.hops,
+            )
+            ranking = ops.arrange(  # eqs. 2 to 4: the order of the neighbours
+                query,
+                key,
+                sequences,
+                reach=reach,
+                hops=self.hops,
+                threshold=self.threshold,
+                joint=self.nonlocal_order == "joint",
+                backend=backend,
+            )
+            if is_listened_to(self) or type(self).message is not Node2SeqConv.message:
+                out, winner = self._propagate_messages(edge_index, size, key, query, sequences, ranking)
+            else:
+                if self.hops == 1:
+                    ranked = sequences.reorder(ranking.entry)
+                else:
+                    ranked = ops.Sequences(sequences.rows, ranking.node, sequences.num_sources)
+                out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
+            out = out + _project(self.lin_root, query if self.root == "projected" else x_dst)  # eq. 7
+            if self.bias is not None:
+                out = out + self.bias
+        out = out.to(out_dtype)
+
+        if return_trace:
+            is_nonlocal = ranking.entry < 0
+            return out, Trace(sequences.rows.ptr, ranking.node, ranking.score, is_nonlocal, winner)
+        return out
+
+    def _convolve(self, x: Tensor, ranked: ops.Sequences, backend: Any) -> tuple[Tensor, Tensor | None]:
+        weight = self.weight.to(x.dtype)
+        if self.readout == "max":
+            return backend.convolve_max(x, weight, ranked)
+        out = backend.convolve_sum(x, weight, ranked)
+        if self.readout == "mean":
+            windows = (ranked.rows.length() - self.kernel_size + 1).clamp(min=1)
+            out = out / windows[:, None]
+        return out, None
+
+    # Message passing, edge by edge: what explainers and hooks see #############
+
+    def _propagate_messages(
+        self,
+        edge_index: Adj,
+        size: Size,
+        key: Tensor,
+        query: Tensor,
+        sequences: ops.Sequences,
+        ranking: ops.Ranking,
+    ) -> tuple[Tensor, Tensor | None]:
+        source, target = edges_of(edge_index, self.flow)
+        rows, span = sequences.rows, max(sequences.num_sources, 1)
+        entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
+
+        # The attention that explainers read: the softmax of the scores over each node's neighbours.
+        local = ranking.entry >= 0
+        score = ranking.score.new_empty(rows.num_entries)
+        score[:] = ops.reference.score(query, key, sequences)
+        score[ranking.entry[local]] = ranking.score[local]
+        top = score.new_full((rows.num_rows,), -torch.inf).scatter_reduce(0, rows.target, score, "amax")
+        attention = (score - top[rows.target]).exp()
+        total = attention.new_zeros(rows.num_rows).index_add(0, rows.target, attention)
+        alpha = (attention / total[rows.target])[entry_of_edge]
+
+        pair = (key, query) if self._source == 0 else (query, key)
+        self._winner: Tensor | None = None
+        out = self.propagate(
+            edge_index,
+            size=size,
+            x=pair,
+            alpha=alpha,
+            key=key,
+            entry_of_edge=entry_of_edge,
+            ranked=(sequences, ranking),
+        )
+        winner, self._winner = self._winner, None
+        return out, winner
+
+    def message(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        x_j: Tensor,
+        alpha: Tensor,  # noqa: ARG002 (explainers read alpha off this call)
+    ) -> Tensor:
+        """One row for each edge that was passed in, in that order."""
+        return x_j
+
+    def aggregate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, inputs: Tensor, key: Tensor, entry_of_edge: Tensor, ranked: Any
+    ) -> Tensor:
+        """Merges duplicate edges, brings messages into their order and convolves over them.
+
+        Self entries that were added and non-local nodes are no edges: their rows come from ``key``.
+        """
+        sequences, ranking = ranked
+        entries = sequences.rows.num_entries
+        merged = inputs.new_zeros(entries, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
+        edges = torch.bincount(entry_of_edge, minlength=entries)
+        merged = merged / edges.clamp(min=1)[:, None]
+        table = torch.cat([merged, key])
+        is_edge = (ranking.entry >= 0) & (edges > 0)[ranking.entry]
+        row = torch.where(is_edge, ranking.entry, entries + ranking.node)
+        out, self._winner = self._convolve(
+            table, ops.Sequences(sequences.rows, row, table.size(0)), ops.reference
+        )
+        return out
+
+    # Checks ###################################################################
+
+    def _check_features(self, x_src: Any, x_dst: Any, size: Size) -> tuple[Tensor, Tensor]:
+        if x_dst is None or x_src is None:
+            raise Node2SeqError(
+                "x=(x_src, None)",
+                "a target node's own features are the query that its neighbours are scored against",
+                "Pass the target nodes' features as the second entry",
+            )
+        for side, x, lin in (("source", x_src, self.lin), ("target", x_dst, self.lin_dst or self.lin)):
+            name = "x" if x_src is x_dst else f"x_{side}"
+            if not isinstance(x, Tensor) or x.dim() != 2:
+                given = f"a tensor of shape {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+                raise Node2SeqError(
+                    f"{name} is {given}", "node features are a matrix", "Pass shape [num_nodes, channels]"
+                )
+            if not x.is_floating_point():
+                raise Node2SeqError(
+                    f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
+                )
+            if not isinstance(lin.weight, UninitializedParameter) and x.size(1) != lin.weight.size(1):
+                raise Node2SeqError(
+                    f"{name} has {x.size(1)} channels",
+                    f"this layer was made for in_channels={self.in_channels}",
+                    f"Pass features of that width, or make the layer with in_channels={x.size(1)}",
+                )
+            if self.validate and not ops.is_tracing() and not bool(x.isfinite().all()):
+                row, column = (~x.isfinite()).nonzero()[0].tolist()
+                raise Node2SeqError(
+                    f"{name}[{row}, {column}] is {float(x[row, column])}",
+                    "features have to be finite, or every score that they enter is lost",
+                    "Replace missing values before training, for instance with torch.nan_to_num",
+                )
+        if size is not None:
+            given = (size[self._source], size[self._target])
+            for side, x, count in (("source", x_src, given[0]), ("target", x_dst, given[1])):
+                if count is not None and count != x.size(0):
+                    raise Node2SeqError(
+                        f"size={tuple(size)}",
+                        f"there are features for {x.size(0)} {side} nodes, not {count}",
+                        "Pass one feature row per node, or leave size out",
+                    )
+        return x_src, x_dst
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size})"
+        )
+
+
+def _project(lin: Linear, x: Tensor) -> Tensor:
+    """A linear map in float32 or better."""
+    if isinstance(lin.weight, UninitializedParameter):
+        lin.initialize_parameters(lin, (x,))
+    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
+    if x.dtype == lin.weight.dtype == dtype:
+        return lin(x)
+    return F.linear(x.to(dtype), lin.weight.to(dtype))
+
+
+def _check_at_least_one(name: str, value: Any, meaning: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Node2SeqError(
+            f"{name}={value!r}", f"it is {meaning}, at least 1", "Pass a whole number from 1 up"
+        )

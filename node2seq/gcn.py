@@ -1,0 +1,48 @@
+"""The GCN layer of PyTorch Geometric, aggregated deterministically."""
+
+from typing import Any
+
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.typing import Adj, OptTensor
+from torch_geometric.utils import is_torch_sparse_tensor
+
+from node2seq import ops
+from node2seq.adjacency import sequences_of
+from node2seq.listening import is_listened_to
+
+
+class GCNConv(torch_geometric.nn.GCNConv):
+    """:class:`torch_geometric.nn.GCNConv` with the same parameters and outputs, and the same bits every time.
+
+    PyG scatters messages, which races on a GPU. Here an unweighted graph is summed row by row over a plan
+    that is built once per edge index. Weighted graphs, sparse adjacencies, explainers and hooks take PyG's
+    own way.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, backend: str = "auto", **kwargs: Any) -> None:
+        ops.check_backend(backend)
+        super().__init__(in_channels, out_channels, **kwargs)
+        self.backend = backend
+
+    def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
+        """Runs the forward pass of the module; see :class:`torch_geometric.nn.GCNConv`."""
+        if not self._can_fuse(edge_index, edge_weight):
+            return super().forward(x, edge_index, edge_weight)
+        backend = ops.choose_backend(self.backend)
+        sequences, _ = sequences_of(
+            edge_index,
+            flow=self.flow,
+            num_sources=x.size(0),
+            num_targets=x.size(0),
+            add_self_loops=self.add_self_loops,
+            merge_duplicates=False,  # PyG counts an edge as often as it is listed
+        )
+        x = self.lin(x)
+        out = backend.aggregate(x, sequences, sequences.gcn_weights(x.dtype))
+        return out if self.bias is None else out + self.bias
+
+    def _can_fuse(self, edge_index: Any, edge_weight: OptTensor) -> bool:
+        plain = isinstance(edge_index, Tensor) and not is_torch_sparse_tensor(edge_index)
+        default = self.normalize and not self.improved and self.decomposed_layers == 1
+        return plain and default and edge_weight is None and not is_listened_to(self)

@@ -1,0 +1,96 @@
+"""Dropout as a function of (seed, step, layer, element), not a draw from a shared stream.
+
+What a run drops then does not depend on what runs beside it, on how batches are cut, or on where it was
+interrupted.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_WORD = 2**32
+# Odd multipliers with well-mixed bits, as signed 32-bit integers: products wrap around.
+_SPREAD = 0x9E3779B1 - _WORD
+_MIX_1 = 0x7FEB352D
+_MIX_2 = 0x846CA68B - _WORD
+
+
+def _mix(word: Tensor) -> Tensor:
+    """Scrambles 32-bit words so that words next to each other have nothing in common."""
+    word = (word ^ (word >> 16)) * _MIX_1
+    word = (word ^ (word >> 15)) * _MIX_2
+    return word ^ (word >> 16)
+
+
+def _as_word(value: Tensor) -> Tensor:
+    """Folds a 64-bit integer into 32 bits."""
+    return (value ^ (value >> 32)).to(torch.int32)
+
+
+def counter_dropout(
+    x: Tensor, p: float, seed: Tensor, step: Tensor, layer: int, nodes: Tensor | None = None
+) -> Tensor:
+    """Drops each element with probability ``p`` and scales the rest by 1 / (1 − p).
+
+    Args:
+        x (torch.Tensor): The features of N nodes, or of R runs as one disjoint union, [R * N, C].
+        p (float): The probability, in [0, 1).
+        seed (torch.Tensor): The seed, int64: one for all rows, or one for each of R runs, [R].
+        step (torch.Tensor): The number of the training step, int64, like ``seed``.
+        layer (int): Which dropout of the network this is.
+        nodes (torch.Tensor, optional): The global ids of the rows where ``x`` is a part of a larger graph.
+    """
+    if p == 0.0:
+        return x
+    runs, channels = seed.numel(), x.size(-1)
+    if nodes is None:
+        nodes = torch.arange(x.size(0) // runs, device=x.device)
+    stream = _mix(_as_word(seed.reshape(-1)) * _SPREAD + layer)
+    stream = _mix(stream ^ _mix(_as_word(step.reshape(-1)) * _SPREAD + 1))
+    element = nodes.to(torch.int32)[:, None] * channels + torch.arange(
+        channels, dtype=torch.int32, device=x.device
+    )
+    word = _mix(element * _SPREAD + stream[:, None, None])
+    kept = (word >= round(p * _WORD) - _WORD // 2).view(x.shape)
+    return torch.where(kept, x * (1.0 / (1.0 - p)), 0.0)
+
+
+class Dropout(nn.Module):
+    """Counter-based dropout that counts its own steps.
+
+    The seed is drawn from PyTorch's global generator when the module is made or reset. Seed and step are
+    buffers: a state dict is all that it takes to go on exactly where a run was interrupted.
+
+    Args:
+        p (float): The probability of dropping an element.
+        layer (int): Which dropout of the network this is.
+    """
+
+    seed: Tensor
+    step: Tensor
+
+    def __init__(self, p: float, layer: int) -> None:
+        super().__init__()
+        self.p = p
+        self.layer = layer
+        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws a new seed and starts counting from zero."""
+        self.seed.fill_(int(torch.randint(2**62, ())))
+        self.step.zero_()
+
+    def forward(self, x: Tensor, nodes: Tensor | None = None) -> Tensor:
+        """Drops elements of ``x`` while training."""
+        if not self.training or self.p == 0.0:
+            return x
+        x = counter_dropout(x, self.p, self.seed, self.step, self.layer, nodes)
+        self.step.add_(1)
+        return x
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"p={self.p}, layer={self.layer}"

@@ -1,0 +1,111 @@
+"""The plan of a graph: its sequences, built once per edge index and found again while it is unchanged."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from node2seq.errors import Node2SeqError
+from node2seq.ops.sequences import Rows, Sequences
+
+
+def is_tracing() -> bool:
+    """Whether values cannot be looked at: while compiling, exporting or capturing a CUDA graph."""
+    if torch.compiler.is_compiling():
+        return True
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def check_ids(ids: Tensor, count: int, side: str) -> None:
+    """Raises an error if a node id lies outside of [0, count)."""
+    if ids.numel() == 0:
+        return
+    lowest, highest = int(ids.min()), int(ids.max())
+    if lowest < 0:
+        raise Node2SeqError(
+            f"edge_index holds the {side} id {lowest}",
+            "node ids cannot be negative",
+            f"Number the {count} {side} nodes from 0 to {count - 1}",
+        )
+    if highest >= count:
+        raise Node2SeqError(
+            f"edge_index holds the {side} id {highest}",
+            f"there are only {count} {side} nodes, numbered from 0",
+            "Remove that edge, or pass a feature row for every node (bipartite graphs: a tuple of two)",
+        )
+
+
+def build_sequences(
+    source: Tensor,
+    target: Tensor,
+    num_sources: int,
+    num_targets: int,
+    *,
+    add_self_loops: bool,
+    merge_duplicates: bool,
+) -> Sequences:
+    """Sorts edges into sequences, sources ascending; a self entry counts once.
+
+    Every step keeps its shape whatever the values, so that the whole can be traced; dropped edges go to a row
+    behind the last and are cut off only where values may be looked at.
+    """
+    source, target = source.long(), target.long()
+    span = max(num_sources, 1)
+    dropped = num_targets * span
+    key = target * span + source
+    if add_self_loops:
+        if not merge_duplicates:
+            key = torch.where(source == target, dropped, key)
+        loops = torch.arange(min(num_sources, num_targets), device=source.device)
+        key = torch.cat([key, loops * span + loops])
+    key = key.sort().values
+    if merge_duplicates and key.numel() > 1:
+        repeated = torch.cat([key.new_zeros(1, dtype=torch.bool), key[1:] == key[:-1]])
+        key = torch.where(repeated, dropped, key).sort().values
+    target, index = key // span, key % span
+    length = key.new_zeros(num_targets + 1).scatter_add(0, target, torch.ones_like(target))
+    ptr = torch.cat([key.new_zeros(1), length[:num_targets].cumsum(0)])
+    if not is_tracing():
+        kept = int(ptr[-1])
+        target, index = target[:kept], index[:kept]
+    return Sequences(Rows(ptr, target), index, num_sources)
+
+
+class PlanCache:
+    """Plans by the identity and the version of the edge index that they were built from.
+
+    A plan lives as long as its edge index. Writing to the edge index in place is noticed through the tensor's
+    version counter; writes behind PyTorch's back (through ``.data`` or a NumPy view) cannot be.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[int, tuple[int, dict[Hashable, Any]]] = {}
+        self.built = 0
+
+    def get(self, owner: Tensor, key: Hashable, build: Callable[[], Any]) -> Any:
+        """The plan of ``owner`` under ``key``; built now if there is none or ``owner`` changed."""
+        if owner.is_inference():  # carries no version: a change could not be noticed
+            self.built += 1
+            return build()
+        version, plans = self._plans.get(id(owner), (None, {}))
+        if version != owner._version:
+            if version is None:
+                weakref.finalize(owner, self._plans.pop, id(owner), None)
+            plans = {}
+            self._plans[id(owner)] = (owner._version, plans)
+        if key not in plans:
+            plans[key] = build()
+            self.built += 1
+        return plans[key]
+
+    def clear(self) -> None:
+        """Forgets every plan, as if all graphs were new."""
+        for version_and_plans in self._plans.values():
+            version_and_plans[1].clear()
+
+
+PLANS = PlanCache()

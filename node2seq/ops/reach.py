@@ -1,0 +1,113 @@
+"""Who lies within several hops: the candidates for non-local neighbours, in blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from node2seq.ops.sequences import Rows, Sequences
+
+# A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.
+_MARKS_PER_BLOCK = 2**25
+_EDGES_PER_BLOCK = 2**23
+# Candidates do not change while a graph is trained on: lists up to 2^27 entries (512 MiB) are kept.
+_KEPT_ENTRIES = 2**27
+
+
+class Reach:
+    """For every node, the nodes with a path of two to ``hops`` edges to it and none of one.
+
+    Args:
+        sequences (Sequences): The neighbours of each node in a square graph.
+        hops (int): The largest number of edges of a path.
+    """
+
+    def __init__(self, sequences: Sequences, hops: int) -> None:
+        self.sequences = sequences
+        self.hops = hops
+        self._kept: Sequences | None = None
+        self._too_large = False
+
+    def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
+        """The candidates of ``rows``: pairs of a block of these rows and their candidates' sequences."""
+        if self._kept is None and not self._too_large:
+            self._keep()
+        if self._kept is None:
+            yield from self._search(rows)
+        elif rows.numel() == self._kept.rows.num_rows:
+            yield rows, self._kept
+        else:
+            yield rows, _take(self._kept, rows)
+
+    def _keep(self) -> None:
+        """Lists every node's candidates, unless they are too many to keep."""
+        everyone = torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
+        lengths, indices, total = [], [], 0
+        for _, block in self._search(everyone):
+            total += block.index.numel()
+            if total > _KEPT_ENTRIES:
+                self._too_large = True
+                return
+            lengths.append(block.rows.length())
+            indices.append(block.index)
+        rows = Rows.from_lengths(torch.cat(lengths) if lengths else everyone)
+        index = torch.cat(indices) if indices else everyone
+        self._kept = Sequences(rows, index, self.sequences.num_sources)
+
+    def _search(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
+        nodes = self.sequences.num_sources
+        for block in _blocks(rows, self.sequences, _MARKS_PER_BLOCK // max(nodes, 1)):
+            reached = torch.zeros(block.numel(), nodes, dtype=torch.bool, device=rows.device)
+            near = reached.clone()
+            frontier_row, frontier = torch.arange(block.numel(), device=rows.device), block
+            reached[frontier_row, frontier] = True
+            for hop in range(self.hops):
+                new = _spread(frontier_row, frontier, self.sequences, reached.shape) & ~reached
+                reached |= new
+                if hop == 0:
+                    near = reached.clone()
+                frontier_row, frontier = new.nonzero(as_tuple=True)
+                if not frontier.numel():
+                    break
+            found = reached & ~near
+            index = found.nonzero(as_tuple=True)[1]
+            yield block, Sequences(Rows.from_lengths(found.sum(1)), index, nodes)
+
+
+def _blocks(rows: Tensor, sequences: Sequences, most: int) -> Iterator[Tensor]:
+    """Cuts rows so that neither the marks nor the second hop's edges of a block grow too large."""
+    length = sequences.rows.length()
+    touched = torch.zeros_like(length).index_add_(0, sequences.rows.target, length[sequences.index])[rows]
+    total = touched.cumsum(0)
+    first = 0
+    while first < rows.numel():
+        spent = total[first - 1] if first else total.new_zeros(())
+        last = int(torch.searchsorted(total, spent + _EDGES_PER_BLOCK, right=True))
+        last = min(max(last, first + 1), first + max(most, 1), rows.numel())
+        yield rows[first:last]
+        first = last
+
+
+def _spread(row: Tensor, node: Tensor, sequences: Sequences, shape: torch.Size) -> Tensor:
+    """Marks, for each row, the sources of all edges into its nodes."""
+    marks = torch.zeros(shape, dtype=torch.bool, device=node.device)
+    length = sequences.rows.length()[node]
+    total = length.cumsum(0)
+    first = 0
+    while first < node.numel():  # a frontier of hubs touches many edges: a part of it at a time
+        spent = total[first - 1] if first else total.new_zeros(())
+        last = int(torch.searchsorted(total, spent + _EDGES_PER_BLOCK, right=True))
+        last = min(max(last, first + 1), node.numel())
+        part = _take(sequences, node[first:last])
+        marks[row[first:last][part.rows.target], part.index] = True
+        first = last
+    return marks
+
+
+def _take(sequences: Sequences, rows: Tensor) -> Sequences:
+    """The sequences of some rows, in the order given."""
+    taken = Rows.from_lengths(sequences.rows.length()[rows])
+    entry = taken.position() + sequences.rows.ptr[rows][taken.target]
+    return Sequences(taken, sequences.index[entry], sequences.num_sources)

@@ -1,0 +1,129 @@
+"""The plain twin of every operation: what the fast backends are measured against, and what can be traced.
+
+Written with PyTorch alone, with shapes that depend on shapes only, and no sort that has to be stable: ONNX,
+AOTInductor and ``torch.compile(fullgraph=True)`` all take it as it stands. Gradients come from autograd.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from node2seq.ops.sequences import Sequences
+
+
+def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
+    """Equation 2 for neighbours only: the inner product of each entry's target and source, :obj:`[E]`."""
+    target = sequences.rows.target.clamp(max=max(sequences.rows.num_rows - 1, 0))
+    return (query[target] * key[sequences.index]).sum(-1)
+
+
+def precedence(own_score: Tensor) -> Tensor:
+    """Who goes first where scores tie: the larger own score, then the smaller id. Rank of each node, [M]."""
+    ids = torch.arange(own_score.numel(), device=own_score.device)
+    return _inverse((_dense_rank(own_score) * own_score.numel() + ids).argsort())
+
+
+def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
+    """Equation 3: the entry that stands at each position, by target, then score descending, then precedence.
+
+    Two sorts of unique integers. The first orders all entries by score and precedence; the second only has to
+    bring the entries of a target together.
+    """
+    by_score = _dense_rank(scores) * sequences.num_sources + order_of_ties[sequences.index]
+    place = _inverse(by_score.argsort())
+    return (sequences.rows.target * place.numel() + place).argsort()
+
+
+def _dense_rank(values: Tensor) -> Tensor:
+    """The place of each value in descending order; equal values share theirs."""
+    ordered, order = values.sort(descending=True)
+    step = (ordered[1:] != ordered[:-1]).long()
+    place = torch.cat([step.new_zeros(min(values.numel(), 1)), step.cumsum(0)])
+    return torch.zeros_like(place).scatter(0, order, place)
+
+
+def _inverse(permutation: Tensor) -> Tensor:
+    ids = torch.arange(permutation.numel(), device=permutation.device)
+    return torch.zeros_like(ids).scatter(0, permutation, ids)
+
+
+def project(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows times one weight matrix, or, for R runs as one disjoint union, each run's rows times its own."""
+    if weight.dim() == 2:
+        return x @ weight
+    runs = weight.size(0)
+    return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
+
+
+def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor]:
+    """Equations 5 and 6 with the largest window per channel; among equals the first window wins.
+
+    The search for the winners is not differentiable and keeps nothing; what autograd sees is only the sum of
+    the K projected rows under each winning window.
+
+    Returns:
+        The readout [N, D] and the winning window of each channel [N, D].
+    """
+    taps = range(weight.size(-3))
+    with torch.no_grad():
+        winner = _first_best_window(x, weight, sequences)
+    rows, channels = sequences.rows, torch.arange(weight.size(-1), device=x.device)
+    length = rows.length()
+    out = x.new_zeros(winner.shape)
+    for t in taps:
+        place = winner + t
+        entry = (rows.ptr[:-1, None] + place).clamp(max=max(rows.num_entries - 1, 0))
+        row = sequences.index[entry] if rows.num_entries else entry
+        projected = project(x, weight[..., t, :, :])
+        out = out + projected[row, channels] * (place < length[:, None])
+    return out, winner
+
+
+def _first_best_window(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
+    rows, index = sequences.rows, sequences.index
+    kernel_size, channels = weight.size(-3), weight.size(-1)
+    # One more row than there are takes the leftovers of traced graphs.
+    length = torch.cat([rows.length(), rows.ptr.new_zeros(1)])
+    windows = (length - kernel_size + 1).clamp(min=1)
+    position, target = rows.position(), rows.target
+    value = x.new_zeros(rows.num_entries, channels)
+    for t in range(kernel_size):
+        inside = position + t < length[target]
+        entry = (torch.arange(rows.num_entries, device=x.device) + t).clamp(max=max(rows.num_entries - 1, 0))
+        value = value + project(x, weight[..., t, :, :])[index[entry]] * inside[:, None]
+    value = value.masked_fill((position >= windows[target])[:, None], -torch.inf)
+
+    segment = target[:, None].expand(-1, channels)
+    best = value.new_full((rows.num_rows + 1, channels), -torch.inf)
+    best = best.scatter_reduce(0, segment, value, "amax", include_self=True)
+    # NaN equals nothing: count it as a hit, so that it is read out and seen.
+    hit = (value == best[target]) | value.isnan()
+    candidate = torch.where(hit, position[:, None], rows.num_entries)
+    winner = position.new_full((rows.num_rows + 1, channels), rows.num_entries)
+    winner = winner.scatter_reduce(0, segment, candidate, "amin", include_self=True)
+    return torch.minimum(winner, windows[:, None] - 1)[:-1]
+
+
+def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
+    """Equations 5 and 6 with the sum over windows, which commutes with the convolution.
+
+    Tap t meets the entries at positions t … t + o_i − 1, whatever the window: sum these first, project after.
+    """
+    rows = sequences.rows
+    kernel_size = weight.size(-3)
+    windows = torch.cat([(rows.length() - kernel_size + 1).clamp(min=1), rows.ptr.new_zeros(1)])[rows.target]
+    position = rows.position()
+    out = x.new_zeros(rows.num_rows, weight.size(-1))
+    for t in range(kernel_size):
+        inside = (position >= t) & (position < t + windows)
+        summed = x.new_zeros(rows.num_rows + 1, x.size(-1))
+        summed = summed.index_add(0, rows.target, x[sequences.index] * inside[:, None])
+        out = out + project(summed[:-1], weight[..., t, :, :])
+    return out
+
+
+def aggregate(x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
+    """The weighted sum of each target's source rows, [N, D]."""
+    summed = x.new_zeros(sequences.rows.num_rows + 1, x.size(-1))
+    return summed.index_add(0, sequences.rows.target, x[sequences.index] * weight[:, None])[:-1]

@@ -1,0 +1,123 @@
+"""Ragged sequences: each target node's neighbours, one after the other, as ``ptr`` + ``index``."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+# Rows are sorted and searched in groups of similar length, each padded to the group's width. Two widths per
+# power of two keep the padding under a fifth of the entries on a power-law graph; one width costs a third.
+_WIDTH_STEPS = (1.0, 1.5)
+
+
+class Rows:
+    """The shape of ragged sequences, whatever they hold.
+
+    Args:
+        ptr (torch.Tensor): Where each row starts, and where the last one ends, :obj:`[N + 1]`.
+        target (torch.Tensor): The row of each entry, :obj:`[E]`. Entries behind the last row's end are left
+            over from duplicate edges in traced graphs, where no shape depends on values; their target is N.
+    """
+
+    def __init__(self, ptr: Tensor, target: Tensor) -> None:
+        self.ptr = ptr
+        self.target = target
+        self.num_rows = ptr.numel() - 1
+        self.num_entries = target.numel()
+
+    @classmethod
+    def from_lengths(cls, length: Tensor) -> Rows:
+        """Rows of the given lengths."""
+        ptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
+        target = torch.repeat_interleave(torch.arange(length.numel(), device=length.device), length)
+        return cls(ptr, target)
+
+    def length(self) -> Tensor:
+        """The number of entries of each row, :obj:`[N]`."""
+        return self.ptr[1:] - self.ptr[:-1]
+
+    def position(self) -> Tensor:
+        """The place of each entry within its row, :obj:`[E]`."""
+        return torch.arange(self.num_entries, device=self.ptr.device) - self.ptr[self.target]
+
+    @cached_property
+    def groups(self) -> list[tuple[Tensor, int, int]]:
+        """Rows of similar length: ``(rows, shortest, width)`` with every length from shortest to width."""
+        length = self.length()
+        longest = int(length.max()) if length.numel() else 0
+        widths = [1, 2]
+        while widths[-1] < longest:
+            power = 2 ** (len(widths) // 2)
+            widths.append(int(power * _WIDTH_STEPS[1]) if len(widths) % 2 == 0 else 2 * power)
+        group = torch.bucketize(length, torch.tensor(widths, device=length.device))
+        group = torch.where(length == 0, len(widths), group)
+        order = group.argsort(stable=True)
+        sizes = torch.bincount(group, minlength=len(widths) + 1).tolist()
+        shortest = [1] + [width + 1 for width in widths[:-1]]
+        by_group = zip(order.split(sizes)[:-1], shortest, widths, strict=True)
+        return [group for group in by_group if group[0].numel()]
+
+
+class Sequences:
+    """Ragged sequences of source nodes, one for each target node.
+
+    Args:
+        rows (Rows): Their shape.
+        index (torch.Tensor): The source node of each entry, :obj:`[E]`.
+        num_sources (int): The number of source nodes M.
+        origin (tuple, optional): The sequences that these were reordered from, and the order.
+    """
+
+    def __init__(
+        self, rows: Rows, index: Tensor, num_sources: int, origin: tuple[Sequences, Tensor] | None = None
+    ) -> None:
+        self.rows = rows
+        self.index = index
+        self.num_sources = num_sources
+        self._origin = origin
+        self._gcn_weights: dict[torch.dtype, Tensor] = {}
+
+    def reorder(self, order: Tensor) -> Sequences:
+        """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
+        return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
+
+    @cached_property
+    def transposed(self) -> tuple[Tensor, Tensor]:
+        """The entries of each source node: ``(ptr [M + 1], entries [E])``.
+
+        Reordering moves entries but leaves each with its source, so the sort is done once per graph.
+        """
+        if self._origin is not None:
+            original, order = self._origin
+            source_ptr, entries = original.transposed
+            where = torch.empty_like(order)
+            where[order] = torch.arange(order.numel(), device=order.device)
+            return source_ptr, where[entries]
+        entries = self.index.argsort(stable=True)
+        length = torch.bincount(self.index, minlength=self.num_sources)
+        return torch.cat([length.new_zeros(1), length.cumsum(0)]), entries
+
+    def gcn_weights(self, dtype: torch.dtype) -> Tensor:
+        """The weight 1 / sqrt(k_i k_j) of each entry of a square graph, [E]; worked out once."""
+        if dtype not in self._gcn_weights:
+            scale = self.rows.length().to(dtype).pow(-0.5)
+            # Behind the last node: the row of traced leftovers, which count for nothing.
+            scale = torch.cat([scale.masked_fill(scale.isinf(), 0.0), scale.new_zeros(1)])
+            self._gcn_weights[dtype] = scale[self.rows.target] * scale[self.index]
+        return self._gcn_weights[dtype]
+
+    @cached_property
+    def pattern(self) -> Tensor:
+        """The entries as the pattern of a sparse matrix, [N, M], for sampled products."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(
+                self.rows.ptr,
+                self.index,
+                torch.zeros(self.index.numel(), device=self.index.device),
+                (self.rows.num_rows, self.num_sources),
+                check_invariants=False,
+            )
