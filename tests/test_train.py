@@ -51,7 +51,9 @@ def make_graph(n: int = 60, classes: int = 3) -> tuple[Data, Parts]:
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(n) % classes
     x = torch.randn(n, 8, generator=generator) + nn.functional.one_hot(y, 8) * 4
-    edge_index = torch.randint(n, (2, 4 * n), generator=generator)
+    source = torch.randint(n, (4 * n,), generator=generator)
+    step = classes * torch.randint(n, (4 * n,), generator=generator)  # neighbours have the same class
+    edge_index = torch.stack([source, (source + step) % n])
     order = torch.randperm(n, generator=generator)
     return Data(x=x, edge_index=edge_index, y=y), Parts(order[:20], order[20:40], order[40:])
 

@@ -1,0 +1,24 @@
+"""The command line: each verb is one file here, and one call to a public function.
+
+Nothing here imports torch before a verb runs, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from node2seq.cli import evaluate, info, predict, train
+from node2seq.cli.root import Root
+
+app = typer.Typer(
+    cls=Root,
+    help="Graph learning where the order and the weight of each neighbour is learned.",
+    epilog="Example: node2seq train cora-r --baseline gcn",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train", epilog=train.EPILOG)(train.train)
+app.command("evaluate", epilog=evaluate.EPILOG)(evaluate.evaluate)
+app.command("predict", epilog=predict.EPILOG)(predict.predict)
+app.command("info", epilog=info.EPILOG)(info.info)

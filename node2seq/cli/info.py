@@ -1,0 +1,114 @@
+"""``node2seq info``: what is installed here, what a model can be told, what a run is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EPILOG = """Examples:
+
+node2seq info
+
+node2seq info --model node2seq
+
+node2seq info runs/cora-r-node2seq-s0
+"""
+
+
+def info(
+    run: Annotated[Path | None, typer.Argument(help="Run folder.", show_default="this installation")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Tell the options of this model and of training.", show_default="none")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Tell versions and devices, the options of a model, or what a run is."""
+    if model is not None:
+        found = _model(model)
+    elif run is not None:
+        found = _run(run)
+    else:
+        found = _installation()
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        _show(found)
+
+
+def _installation() -> dict[str, Any]:
+    import torch
+
+    from node2seq import ops
+    from node2seq.environment import describe, pick_device
+    from node2seq.models import MODELS
+
+    found = describe(pick_device("auto"))
+    found["cuda devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    found["backends"] = list(ops.BACKENDS)
+    found["models"] = list(MODELS)
+    return found
+
+
+def _model(name: str) -> dict[str, Any]:
+    from node2seq.pretrained import model_options
+    from node2seq.train import TrainSettings
+    from node2seq.typed import constructor_options
+
+    def defaults(parameters: dict[str, Any]) -> dict[str, Any]:
+        return {key: None if p.default is p.empty else p.default for key, p in parameters.items()}
+
+    return {
+        "options": defaults(model_options(name)),
+        "training": defaults(constructor_options(TrainSettings)),
+    }
+
+
+def _run(path: Path) -> dict[str, Any]:
+    from node2seq.runner import Outcome
+    from node2seq.runs import RunFolder
+
+    folder = RunFolder(path)
+    config, run = folder.config, folder.run
+    found: dict[str, Any] = {
+        "state": "finished" if folder.finished else "unfinished",
+        "data": run.source.title,
+        "nodes": config["graph"].get("nodes"),
+        "classes": config["graph"].get("class_names"),
+        "model": config["model"],
+        "settings": config["run"]["settings"],
+        "split": {part: getattr(folder.split, part).numel() for part in ("train", "val", "test")},
+        "split_rule": folder.split.rule,
+        "seed": run.seed,
+        "environment": config["environment"],
+    }
+    if folder.finished:
+        outcome = Outcome.of(folder)
+        found["best_epoch"] = outcome.best_epoch
+        found["accuracy"] = {part: m.accuracy for part, m in outcome.metrics.items()}
+    return found
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None)
+    for key, value in _flat(found):
+        table.add_row(Text(key, style="bold"), Text(value))
+    Console().print(table)
+
+
+def _flat(found: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in found.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            rows.append((prefix + key, ", ".join(map(str, value)) or "none"))
+        else:
+            rows.append((prefix + key, "none" if value is None else str(value)))
+    return rows

@@ -1,0 +1,156 @@
+"""How outcomes are shown: tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from node2seq.metrics import Metrics
+    from node2seq.runner import Outcome, RunStart
+
+FIGURES = ("accuracy", "macro_f1", "roc_auc")
+PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run, and the one it is compared with."""
+
+    own: Outcome
+    baseline: Outcome | None
+
+
+def start(console: Console, begun: RunStart) -> None:
+    """Say what is about to be trained."""
+    about = begun.graph.describe(begun.config.source)
+    split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
+    state = f"goes on after epoch {begun.epoch}" if begun.epoch else "training"
+    console.print(
+        f"[bold]{escape(begun.config.source.title)}[/]: {about['nodes']} nodes, {about['edges']} edges, "
+        f"{about['features']} features, {len(about['class_names'])} classes; split {split}, "
+        f"seed {begun.config.seed}\n[bold]{begun.config.model}[/]: {state}, {escape(str(begun.folder))}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for note in begun.graph.notes:
+        console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
+    for warning in begun.warnings:
+        console.print(f"[yellow]Warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+
+
+def results(console: Console, finished: Sequence[Finished]) -> None:
+    """Show the runs, or the mean of several, beside what they are compared with."""
+    many = len(finished) > 1
+    table = Table(title="accuracy in %, mean ± sd" if many else None)
+    for column in ("model", "validation", "test", "macro-F1 (test)", "ROC-AUC (test)", "epoch", "seconds"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for outcomes in _side_by_side(finished):
+        table.add_row(*_row(outcomes))
+    console.print(table)
+    for run in finished:
+        console.print(f"run folder: {escape(str(run.own.folder))}", highlight=False, soft_wrap=True)
+    if not many:
+        report = finished[0].own.folder / "report.html"
+        console.print(f"report:     {escape(str(report))}", highlight=False, soft_wrap=True)
+
+
+def metrics(console: Console, measured: Mapping[str, Metrics], class_names: Sequence[str]) -> None:
+    """Show what a model reaches on each part of a split, and class by class on the last."""
+    table = Table()
+    for column in ("nodes of", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"):
+        table.add_column(column, justify="left" if column == "nodes of" else "right")
+    for part, found in measured.items():
+        figures = (percent(getattr(found, name)) for name in FIGURES)
+        table.add_row(PART_NAMES.get(part, part), str(found.nodes), *figures, f"{found.loss:.4f}")
+    console.print(table)
+    part = "test" if "test" in measured else "val"
+    classes = Table(title=f"{PART_NAMES[part]}, class by class")
+    for column in ("class", "nodes", "precision", "recall", "F1"):
+        classes.add_column(column, justify="left" if column == "class" else "right")
+    for name, row in zip(class_names, measured[part].per_class, strict=True):
+        classes.add_row(
+            escape(name), str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)
+        )
+    console.print(classes)
+
+
+def as_json(finished: Sequence[Finished]) -> str:
+    """Return one JSON object: the run, or the runs with mean and standard deviation."""
+    entries = [_entry(run) for run in finished]
+    if len(entries) == 1:
+        return json.dumps(entries[0])
+    own, *others = [_summary(outcomes) for outcomes in _side_by_side(finished)]
+    return json.dumps({"runs": entries, **own, "baseline": others[0] if others else None})
+
+
+def percent(value: float | None) -> str:
+    """Return a share with one digit, or a dash for none."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _side_by_side(finished: Sequence[Finished]) -> list[list[Outcome]]:
+    own = [run.own for run in finished]
+    others = [run.baseline for run in finished if run.baseline is not None]
+    return [own, others] if others else [own]
+
+
+def _row(outcomes: Sequence[Outcome]) -> list[str]:
+    cells = [outcomes[0].config.model]
+    for part, figure in (("val", "accuracy"), *(("test", figure) for figure in FIGURES)):
+        cells.append(_mean_and_sd(_values(outcomes, part, figure)))
+    cells.append(f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}")
+    cells.append(f"{sum(outcome.seconds for outcome in outcomes):.1f}")
+    return cells
+
+
+def _values(outcomes: Sequence[Outcome], part: str, figure: str) -> list[float]:
+    found = (getattr(o.metrics[part], figure) for o in outcomes if part in o.metrics)
+    return [value for value in found if value is not None]
+
+
+def _mean_and_sd(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    mean = percent(statistics.mean(values))
+    return mean if len(values) == 1 else f"{mean} ± {percent(statistics.stdev(values))}"
+
+
+def _summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    values = {
+        f"{part}_{figure}": _values(outcomes, part, figure) for part in ("val", "test") for figure in FIGURES
+    }
+    kept = {name: found for name, found in values.items() if len(found) > 1}
+    return {
+        "model": outcomes[0].config.model,
+        "mean": {name: statistics.mean(found) for name, found in kept.items()},
+        "sd": {name: statistics.stdev(found) for name, found in kept.items()},
+    }
+
+
+def _entry(run: Finished) -> dict[str, Any]:
+    def describe(outcome: Outcome) -> dict[str, Any]:
+        return {
+            "run": str(outcome.folder),
+            "model": outcome.config.model,
+            "data": outcome.config.source.title,
+            "seed": outcome.config.seed,
+            "best_epoch": outcome.best_epoch,
+            "epochs": outcome.epochs,
+            "seconds": outcome.seconds,
+            "metrics": {part: found.to_dict() for part, found in outcome.metrics.items()},
+            "warnings": list(outcome.warnings),
+        }
+
+    return {
+        **describe(run.own),
+        "baseline": None if run.baseline is None else describe(run.baseline),
+    }

@@ -1,0 +1,71 @@
+"""What a run ran on: versions, device, threads, and the commit of this package where it is a checkout."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from node2seq.errors import Node2SeqError
+
+PACKAGES = ("node2seq", "torch", "torch_geometric", "numpy", "safetensors")
+
+
+def pick_device(name: str) -> torch.device:
+    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` into a device that is really there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0].split(". ")[0].rstrip(".")
+        raise Node2SeqError(
+            f"device {name!r}", f"it cannot be used here ({reason})", "Take auto or cpu"
+        ) from error
+    return device
+
+
+def describe(device: torch.device | None = None) -> dict[str, Any]:
+    """Return versions, platform, device and commit as JSON values."""
+    found: dict[str, Any] = {"python": platform.python_version()}
+    found |= {name: _version(name) for name in PACKAGES}
+    found["platform"] = platform.platform()
+    if device is not None:
+        cuda = device.type == "cuda"
+        found["device"] = torch.cuda.get_device_name(device) if cuda else str(device)
+    found["threads"] = torch.get_num_threads()
+    found["commit"] = source_commit()
+    return found
+
+
+def source_commit() -> str | None:
+    """Return the commit of the checkout this package is imported from; ``+`` marks uncommitted changes."""
+    folder = Path(__file__).parent
+    # An installed copy may lie inside somebody's own repository, whose commit would say nothing.
+    if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    commit = _git(folder, "rev-parse", "HEAD")
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", ".")
+    return f"{commit}+" if commit and changed else commit
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

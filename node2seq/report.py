@@ -1,0 +1,232 @@
+"""A run folder → one self-contained HTML page: curves, figures, settings; no script, no link, no font."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from node2seq.charts import Line, line_chart
+from node2seq.metrics import Metrics
+from node2seq.runner import Outcome
+from node2seq.runs import RunFolder
+from node2seq.storage import write_bytes
+
+PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
+
+
+def write_report(path: str | Path) -> Path:
+    """Write ``report.html`` into a finished run's folder and return its path."""
+    folder = RunFolder(path)
+    write_bytes(folder.report_file, render(folder).encode())
+    return folder.report_file
+
+
+def render(folder: RunFolder) -> str:
+    """Return the page of a finished run as text."""
+    outcome = Outcome.of(folder)
+    config = folder.config
+    names = [str(name) for name in config["graph"]["class_names"]]
+    judged = "test" if "test" in outcome.metrics else "val"
+    found = outcome.metrics[judged]
+    title = f"{outcome.config.model} on {outcome.config.source.title}"
+    sections = [
+        _warnings(outcome.warnings),
+        _cards(outcome),
+        _section("Learning curves", _curves(folder.history(), outcome.best_epoch)),
+        _section("Comparison on the same split", _comparison(folder, outcome)),
+        _section("Figures at the chosen epoch", _parts(outcome.metrics)),
+        _section(f"Class by class ({PARTS[judged]} nodes)", _classes(found, names)),
+        _section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
+        '<div class="columns">'
+        + _section("Model", _pairs({"name": outcome.config.model, **config["model"]["options"]}))
+        + _section("Training", _pairs({**config["run"]["settings"], **_training(outcome)}))
+        + _section("Graph", _pairs(_graph(config["graph"], outcome.config.row_normalize)))
+        + _section("Split", _pairs(_split(folder)))
+        + _section("Ran on", _pairs(config["environment"]))
+        + "</div>",
+        _section("Input files", _pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
+    ]
+    style = resources.files("node2seq").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
+        f"<h1>{escape(title)}</h1>"
+        f'<p class="lead">seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · '
+        f"weights of epoch {outcome.best_epoch}, chosen by validation accuracy</p>"
+        f"{''.join(sections)}"
+        f"<footer>node2seq {escape(str(config['environment'].get('node2seq')))}</footer>"
+        "</main></body></html>\n"
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
+
+
+def _warnings(texts: Iterable[str]) -> str:
+    return "".join(f'<p class="warning">{escape(text)}</p>' for text in texts)
+
+
+def _cards(outcome: Outcome) -> str:
+    test, val = outcome.metrics.get("test"), outcome.metrics["val"]
+    cards = {
+        "test accuracy": _percent(test.accuracy) if test else "–",
+        "validation accuracy": _percent(val.accuracy),
+        "macro-F1 (test)": _percent(test.macro_f1) if test else "–",
+        "ROC-AUC (test)": _percent(test.roc_auc) if test else "–",
+    }
+    shown = "".join(f"<div><b>{value}</b><span>{escape(name)}</span></div>" for name, value in cards.items())
+    return f'<div class="cards">{shown}</div>'
+
+
+def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> str:
+    def values(key: str) -> list[float]:
+        return [float(record[key]) for record in history]
+
+    loss = line_chart(
+        "Loss by epoch",
+        [
+            Line("training loss", "first", values("loss")),
+            Line("validation loss", "second", values("val_loss")),
+        ],
+        best_epoch,
+        limits=(0.0, None),
+    )
+    accuracy = line_chart(
+        "Accuracy by epoch",
+        [
+            Line("training accuracy", "first", values("train_accuracy")),
+            Line("validation accuracy", "second", values("val_accuracy")),
+        ],
+        best_epoch,
+        show_value=lambda value: f"{100 * value:.0f} %",
+        limits=(None, 1.0),
+    )
+    return f'<div class="charts"><figure>{loss}</figure><figure>{accuracy}</figure></div>'
+
+
+def _comparison(folder: RunFolder, outcome: Outcome) -> str:
+    others = sorted(folder.path.glob("baseline-*"))
+    outcomes = [outcome, *(Outcome.of(RunFolder(path)) for path in others if RunFolder(path).finished)]
+    if len(outcomes) == 1:
+        return ""
+    rows = [
+        [
+            one.config.model,
+            *(
+                _percent(one.metrics[part].accuracy if part in one.metrics else None)
+                for part in ("val", "test")
+            ),
+            *(_percent(_of(one.metrics.get("test"), figure)) for figure in ("macro_f1", "roc_auc")),
+            str(one.best_epoch),
+            f"{one.seconds:.1f}",
+        ]
+        for one in outcomes
+    ]
+    heads = ["model", "validation accuracy", "test accuracy", "macro-F1", "ROC-AUC", "epoch", "seconds"]
+    return _table(heads, rows)
+
+
+def _parts(metrics: Mapping[str, Metrics]) -> str:
+    rows = [
+        [
+            PARTS.get(part, part),
+            str(found.nodes),
+            *(_percent(_of(found, figure)) for figure in ("accuracy", "macro_f1", "roc_auc")),
+            f"{found.loss:.4f}",
+        ]
+        for part, found in metrics.items()
+    ]
+    return _table(["nodes of", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"], rows)
+
+
+def _classes(found: Metrics, names: Sequence[str]) -> str:
+    rows = [
+        [name, str(row.support), _percent(row.precision), _percent(row.recall), _percent(row.f1)]
+        for name, row in zip(names, found.per_class, strict=True)
+    ]
+    return _table(["class", "nodes", "precision", "recall", "F1"], rows)
+
+
+def _confusion(found: Metrics, names: Sequence[str]) -> str:
+    rows = []
+    for i, (name, counts) in enumerate(zip(names, found.confusion, strict=True)):
+        total = sum(counts) or 1
+        cells = (
+            f'<td class="{"hit" if i == j else "miss"}" style="--share:{count / total:.3f}">{count}</td>'
+            for j, count in enumerate(counts)
+        )
+        rows.append(_row(name, "".join(cells)))
+    caption = "rows: true class · columns: predicted class · shade: share of the row"
+    return _framed(_head(["", *names]) + "".join(rows), "confusion", caption)
+
+
+def _training(outcome: Outcome) -> dict[str, Any]:
+    return {"seed": outcome.config.seed, "epochs trained": outcome.epochs, "chosen epoch": outcome.best_epoch}
+
+
+def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
+    names, counts = graph["class_names"], graph.get("class_counts") or []
+    shown = {key: graph.get(key) for key in ("nodes", "edges", "features", "labelled")}
+    shown["row-normalised"] = row_normalize
+    shown["classes"] = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=False))
+    shown["SHA-256"] = graph.get("sha256")
+    return shown
+
+
+def _split(folder: RunFolder) -> dict[str, Any]:
+    split = folder.split
+    sizes = {PARTS[part]: getattr(split, part).numel() for part in ("train", "val", "test")}
+    return {"rule": split.rule, "seed": split.seed, **sizes}
+
+
+def _pairs(values: Mapping[str, Any], *heads: str) -> str:
+    if not values:
+        return ""
+    rows = "".join(_row(str(key), _cell(_plain(value))) for key, value in values.items())
+    return _framed((_head(heads) if heads else "") + rows, "pairs")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return _framed(
+        _head(heads) + "".join(_row(row[0], "".join(map(_cell, row[1:]))) for row in rows), "figures"
+    )
+
+
+def _framed(content: str, style: str, caption: str = "") -> str:
+    caption = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<div class="wide"><table class="{style}">{caption}{content}</table></div>'
+
+
+def _head(names: Iterable[str]) -> str:
+    cells = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    return f"<thead><tr>{cells}</tr></thead>"
+
+
+def _row(name: str, cells: str) -> str:
+    return f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
+
+
+def _cell(text: str) -> str:
+    return f"<td>{escape(text)}</td>"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _of(metrics: Metrics | None, figure: str) -> float | None:
+    return None if metrics is None else getattr(metrics, figure)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
