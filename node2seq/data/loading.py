@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from node2seq.data.datasets import DATASETS, NAMES
 from node2seq.data.edges import clean_edges, connected_components
 from node2seq.data.rawformats import READERS
+from node2seq.data.schema import schema_of_matrix
 from node2seq.data.sources import Say, find
 from node2seq.errors import Node2SeqError
 
@@ -41,8 +42,8 @@ def load(
 
     Returns:
         Data: ``x`` float32 [N, C] (raw; see :func:`normalize_features`), ``edge_index`` int64 [2, E] sorted
-        by source, then target, ``y`` int64 [N], ``name``, ``split_rule``, ``source``, and ``train_mask``,
-        ``val_mask``, ``test_mask`` where the column's split is fixed.
+        by source, then target, ``y`` int64 [N], ``name``, ``split_rule``, ``source``, ``schema``, and
+        ``train_mask``, ``val_mask``, ``test_mask`` where the column's split is fixed.
     """
     if name not in NAMES:
         raise Node2SeqError(f"data set {name!r}", "no such name", f"Take one of {', '.join(NAMES)}")
@@ -57,6 +58,7 @@ def load(
         x, given, y = _largest_component(x, given, y)
     edge_index, _ = clean_edges(given, x.size(0), directed=directed and dataset.directed)
     data = Data(x=x, edge_index=edge_index, y=y, name=name, split_rule=column.rule, source=found.source)
+    data.schema = schema_of_matrix(x.size(1), dataset.facts.classes, directed=directed and dataset.directed)
     if column.rule == "fixed" and raw.fixed is not None:
         for part, nodes in zip(("train", "val", "test"), raw.fixed, strict=True):
             mask = torch.zeros(x.size(0), dtype=torch.bool)

@@ -1,0 +1,198 @@
+"""Columns of a nodes table → the feature matrix, by a plan that is kept: new graphs are encoded alike.
+
+The plan is a list of JSON-ready dicts, one for each column, in order:
+
+- ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
+- ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one feature for each category. A missing
+  cell is all zero if ``fill`` is set, else an error. A category that the plan does not know is all zero, and
+  said aloud.
+- ``{"kind": "block", "name": "f", "count": 1433}``: the number columns f0 … f1432.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from node2seq.data.columns import as_text, some
+from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
+_MOST_CATEGORIES = 256
+Plan = list[dict[str, Any]]
+
+
+def make_plan(frame: pl.DataFrame, title: str, categorical: Sequence[str], fill: str | float | None) -> Plan:
+    """Decide for each column of the frame how it is encoded."""
+    fill = check_fill(fill)
+    plan: Plan = []
+    for column in frame:
+        numbers = None if column.name in categorical else _numbers(column, title)
+        if numbers is None:
+            plan.append(_category(column, title, fill, forced=column.name in categorical))
+        else:
+            plan.append({"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)})
+    return plan
+
+
+def planned_names(plan: Plan) -> list[str]:
+    """The columns that a plan reads."""
+    return [column["name"] for column in _columns(plan)]
+
+
+def encode(frame: pl.DataFrame, title: str, plan: Plan) -> tuple[np.ndarray, list[str]]:
+    """The feature matrix [N, C], float32, and what has to be said about it."""
+    x = np.empty((frame.height, width(plan)), dtype=np.float32)
+    notes: list[str] = []
+    place = 0
+    for column in _columns(plan):
+        name = column["name"]
+        cells = frame[name]
+        if column["kind"] == "number":
+            numbers = _numbers(cells, title, strict=True)
+            assert numbers is not None
+            x[:, place] = _filled(numbers, column["fill"], title)
+            place += 1
+        else:
+            onehot, unknown = _onehot(cells, column, title)
+            x[:, place : place + onehot.shape[1]] = onehot
+            place += onehot.shape[1]
+            if unknown:
+                notes.append(
+                    f"column {name!r}: {len(unknown)} categories are new ({some(unknown)}); they are all zero"
+                )
+    return x, notes
+
+
+def width(plan: Plan) -> int:
+    """How many features the plan makes."""
+    return sum(len(c["categories"]) if c["kind"] == "category" else c.get("count", 1) for c in plan)
+
+
+def check_fill(fill: str | float | None) -> str | float | None:
+    """``"mean"``, or a finite number, or None."""
+    if fill is None or fill == "mean":
+        return fill
+    try:
+        number = float(fill)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise Node2SeqError(f"fill={fill!r}", "no value to fill with", "Give a number, or 'mean'")
+    return number
+
+
+def _columns(plan: Plan) -> Iterator[dict[str, Any]]:
+    for column in plan:
+        if column["kind"] == "block":
+            for number in range(column["count"]):
+                yield {"kind": "number", "name": f"{column['name']}{number}", "fill": column.get("fill")}
+        else:
+            yield column
+
+
+def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Series | None:
+    """The column as float64 with nulls for missing cells, or None if it holds categories.
+
+    A column in which at least half of the cells are numbers is meant to be one: the others are mistakes.
+    """
+    import polars as pl
+
+    if column.dtype == pl.Boolean or column.dtype.is_numeric():
+        return column.cast(pl.Float64).fill_nan(None)
+    text = as_text(column, title)
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.null_count() == text.null_count() and not numbers.is_nan().any():
+        return numbers  # every cell is a number or empty
+    lower = text.str.to_lowercase()
+    text = text.set(lower.is_in(_MISSING), None)
+    if lower.drop_nulls().is_in(["true", "false"]).all():
+        return (lower == "true").cast(pl.Float64)
+    wrong = text.filter(text.is_not_null() & numbers.is_null())
+    given = len(text) - text.null_count()
+    if len(wrong) == 0:
+        return numbers.fill_nan(None)
+    if not strict and 2 * len(wrong) > given:
+        return None
+    row = int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
+    raise Node2SeqError(
+        title,
+        f"column {column.name!r}: {some([wrong[0]])} in row {row} is no number, though most of its cells are",
+        f"Correct it, or say categorical={column.name} (--categorical {column.name})",
+    )
+
+
+def _fill_value(numbers: pl.Series, fill: str | float | None) -> float | None:
+    if fill != "mean":
+        return None if fill is None else float(fill)
+    mean = numbers.mean()
+    return float(mean) if isinstance(mean, (int, float)) else 0.0  # a column without any number has no mean
+
+
+def _filled(numbers: pl.Series, fill: float | None, title: str) -> np.ndarray:
+    missing = numbers.is_null()
+    if missing.any():
+        if fill is None:
+            raise _missing_cell(title, numbers.name, missing)
+        numbers = numbers.fill_null(fill)
+    values = numbers.to_numpy()
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        row = int(np.flatnonzero(~np.isfinite(narrow))[0])
+        raise Node2SeqError(
+            title,
+            f"column {numbers.name!r}: {values[row]} in row {row + 1} is not a finite 32-bit number",
+            "Correct it, or scale the column",
+        )
+    return narrow
+
+
+def _missing_cell(title: str, name: str, missing: pl.Series) -> Node2SeqError:
+    row = int(missing.arg_max() or 0) + 1
+    count = int(missing.sum())
+    cells = "1 cell is" if count == 1 else f"{count} cells are"
+    return Node2SeqError(
+        title,
+        f"column {name!r}: {cells} missing, the first in row {row}",
+        "Fill them with fill='mean' or a number (--fill mean), or leave the column out (--ignore)",
+    )
+
+
+def _category(column: pl.Series, title: str, fill: str | float | None, *, forced: bool) -> dict[str, Any]:
+    text = as_text(column, title)
+    categories = sorted(text.drop_nulls().unique().to_list())
+    if len(categories) > _MOST_CATEGORIES and not forced:
+        raise Node2SeqError(
+            title,
+            f"column {column.name!r} has {len(categories)} different values ({some(categories)})",
+            f"Leave it out (--ignore {column.name}), or take it as categories (--categorical {column.name})",
+        )
+    return {
+        "kind": "category",
+        "name": column.name,
+        "categories": categories,
+        "fill": None if fill is None else "zero",
+    }
+
+
+def _onehot(cells: pl.Series, column: dict[str, Any], title: str) -> tuple[np.ndarray, list[str]]:
+    import polars as pl
+
+    text = as_text(cells, title)
+    if column["fill"] is None and text.null_count():
+        raise _missing_cell(title, cells.name, text.is_null())
+    categories = pl.Series(column["categories"], dtype=pl.String)
+    numbered = range(len(categories))
+    numbers = text.replace_strict(categories, numbered, default=-1, return_dtype=pl.Int64).to_numpy()
+    onehot = np.zeros((len(text), len(categories)), dtype=np.float32)
+    known = np.flatnonzero(numbers >= 0)
+    onehot[known, numbers[known]] = 1.0
+    unknown = text.filter(pl.Series(numbers < 0) & text.is_not_null()).unique().sort().to_list()
+    return onehot, unknown

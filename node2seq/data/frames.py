@@ -1,0 +1,328 @@
+"""Tables of edges and nodes → a prepared graph, with the ids, class names and schema that lead back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.data.columns import absent, as_text, find_column, plain, quoted, some, weight_column
+from node2seq.data.edges import EdgeCounts, clean_edges
+from node2seq.data.features import Plan, encode, make_plan, planned_names
+from node2seq.data.labels import read_labels, read_split
+from node2seq.data.schema import check_schema, make_schema
+from node2seq.data.sources import Say
+from node2seq.data.structural import STRUCTURAL, structural_features
+from node2seq.data.tables import Table, open_table, table_of
+from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What became of a user's tables: the edges dropped or merged, and all that has to be said aloud."""
+
+    edges: EdgeCounts
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """The nodes table as read: its columns, and which of them are no features."""
+
+    title: str
+    frame: pl.DataFrame
+    id: str
+    label: str | None
+    split: str | None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the tables are read; see :func:`read_graph`."""
+
+    label: str | None
+    source: str | None
+    target: str | None
+    id: str | None
+    split: str | None
+    directed: bool | None
+    fill: str | float | None
+    features: Sequence[str] | None
+    categorical: Sequence[str]
+    ignore: Sequence[str]
+    schema: dict[str, Any] | None
+
+
+def read_graph(
+    edges: str | os.PathLike[str] | None,
+    nodes: str | os.PathLike[str] | None = None,
+    label: str | None = None,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    id: str | None = None,
+    split: str | None = None,
+    directed: bool | None = None,
+    fill: str | float | None = None,
+    features: Sequence[str] | None = None,
+    categorical: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    delimiter: str | None = None,
+    schema: dict[str, Any] | None = None,
+    say: Say | None = None,
+) -> Data:
+    """Read a graph from a file of edges and, if there is one, a file of nodes.
+
+    CSV, TSV, Parquet and NPZ, each also gzipped. Ids are text or whole numbers of any size. The nodes keep
+    the order of the nodes file; without one, that of their first appearance among the edges. Duplicate edges
+    are merged, self loops dropped; weights are ignored. Without feature columns, structural features are
+    made.
+
+    Args:
+        edges (path): The file of edges.
+        nodes (path, optional): The file of nodes.
+        label (str, optional): The column of ``nodes`` to predict; empty cells are unlabelled nodes, ``y`` =
+            −1.
+        source (str, optional): Column of the edges' sources; found by its usual names if not given. So are
+            ``target`` and, in the nodes file, ``id``.
+        target (str, optional): Column of the edges' targets.
+        id (str, optional): Column of the nodes' ids.
+        split (str, optional): Column of the nodes with ``train``, ``val``, ``test`` or nothing.
+        directed (bool, optional): Keep the direction of the edges. (default: False, or the schema's)
+        fill (str or float, optional): What stands for missing numbers: ``"mean"`` or a number. A missing
+            category is then all zero. Without it a missing value is an error.
+        features (list of str, optional): The feature columns; all but id, label and split if not given.
+        categorical (list of str): Feature columns that hold categories although they look like numbers.
+        ignore (list of str): Columns to leave out.
+        delimiter (str, optional): What separates the cells of a CSV or TSV file.
+        schema (dict, optional): ``data.schema`` of another graph: encode this one alike. It then decides on
+            features, classes and fills, and ``split`` is not used.
+        say (callable, optional): Called with a line before each step that may take a while.
+
+    Returns:
+        Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them; ``node_ids`` (array
+        of str), ``class_names`` (list of str), ``schema`` (JSON-ready dict), ``report``
+        (:class:`ReadReport`), and ``train_mask``, ``val_mask``, ``test_mask`` with a split column.
+    """
+    if edges is None:
+        raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
+    edge_table = open_table(edges, delimiter)
+    node_table = None if nodes is None else open_table(nodes, delimiter)
+    options = ReadOptions(
+        label, source, target, id, split, directed, fill, features, categorical, ignore, schema
+    )
+    return build_graph(edge_table, node_table, options, say or _silent)
+
+
+def from_frames(edges: Any, nodes: Any = None, label: str | None = None, **options: Any) -> Data:
+    """Make a graph of polars or pandas DataFrames, or of dicts of columns; else as :func:`read_graph`."""
+    node_table = None if nodes is None else table_of(nodes, "the nodes frame")
+    defaults: dict[str, Any] = dict.fromkeys(ReadOptions.__dataclass_fields__)
+    defaults |= {"categorical": (), "ignore": (), "label": label}
+    unknown = sorted(set(options) - set(defaults) - {"say"})
+    if unknown:
+        raise Node2SeqError(f"option {unknown[0]!r}", "no such option", f"Take one of {', '.join(defaults)}")
+    say: Say = options.pop("say", None) or _silent
+    return build_graph(
+        table_of(edges, "the edges frame"), node_table, ReadOptions(**(defaults | options)), say
+    )
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+def build_graph(edges: Table, nodes: Table | None, options: ReadOptions, say: Say) -> Data:
+    """Check all that can be checked by the columns' names, then read nodes and edges."""
+    schema = None if options.schema is None else check_schema(options.schema)
+    own = {} if schema is None else schema["columns"]
+    directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
+    source = find_column(edges, "source", options.source or _if_there(own.get("source"), edges))
+    target = find_column(edges, "target", options.target or _if_there(own.get("target"), edges))
+    if source == target:
+        raise Node2SeqError(edges.title, f"{source!r} is named as source and as target", "Name two columns")
+    notes: list[str] = []
+    if (weight := weight_column(edges)) is not None and weight not in (source, target):
+        notes.append(f"column {weight!r} of {edges.title} is ignored: edges carry no weight here")
+    if nodes is None and options.label is not None and schema is None:
+        raise Node2SeqError(
+            f"label {options.label!r}",
+            "labels stand in a table of nodes",
+            "Give one with nodes (--nodes FILE)",
+        )
+    if nodes is None and schema is not None and schema["features"]:
+        raise Node2SeqError(
+            "no table of nodes", "the model was trained with the nodes' features", "Give one (--nodes FILE)"
+        )
+    read = None
+    if nodes is not None:
+        say(f"reading the nodes of {nodes.title}")
+        read = _read_nodes(nodes, options, schema, notes)
+    say(f"reading the edges of {edges.title}")
+    numbers, node_ids = _edge_numbers(edges, source, target, read)
+    say("merging duplicate edges")
+    edge_index, counts = clean_edges(torch.from_numpy(numbers), len(node_ids), directed=directed)
+
+    data = Data(edge_index=edge_index, num_nodes=len(node_ids))
+    class_names = [] if schema is None else schema["class_names"]
+    if read is not None and read.label is not None:
+        known = None if schema is None else class_names
+        labels = read_labels(read.frame[read.label], read.title, known, notes, needs_pairs=read.split is None)
+        data.y, class_names = torch.from_numpy(labels.y), labels.names
+        if read.split is not None:
+            for part, mask in read_split(read.frame[read.split], labels.y, read.title, notes).items():
+                data[f"{part}_mask"] = torch.from_numpy(mask)
+    say("encoding the features")
+    data.x, plan = _features(read, edge_index, len(node_ids), options, schema, notes)
+    data.node_ids = node_ids.to_numpy()
+    data.class_names = class_names
+    columns = {"source": source, "target": target, "id": read and read.id, "label": read and read.label}
+    data.schema = schema or make_schema(columns, plan, class_names, directed=directed)
+    data.report = ReadReport(counts, notes)
+    return data
+
+
+def _if_there(name: str | None, table: Table) -> str | None:
+    return name if name in table.names else None
+
+
+def _read_nodes(
+    table: Table, options: ReadOptions, schema: dict[str, Any] | None, notes: list[str]
+) -> _Nodes:
+    own = {} if schema is None else schema["columns"]
+    node_id = find_column(table, "id", options.id or _if_there(own.get("id"), table))
+    label = options.label or _if_there(own.get("label"), table)
+    split = options.split if schema is None else None
+    for part, name in (("label", label), ("split", split)):
+        if name is not None and name not in table.names:
+            raise absent(table, part, name)
+    roles = [name for name in (node_id, label, split) if name is not None]
+    if len(set(roles)) < len(roles):
+        raise Node2SeqError(table.title, f"one column cannot be two of {quoted(roles)}", "Name others")
+    if schema is None:
+        features = _feature_names(table, options, roles, notes)
+    else:
+        features = planned_names(schema["features"])
+        there = set(table.names)
+        for name in features:
+            if name not in there:
+                raise Node2SeqError(
+                    table.title,
+                    f"the feature column {name!r} is missing",
+                    "Give the columns used in training",
+                )
+        unused = sorted(there - {*features, *roles})
+        if unused:
+            notes.append(f"columns of {table.title} not used in training are ignored: {some(unused)}")
+    frame = table.read([*roles, *features])
+    if frame.height == 0:
+        raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
+    return _Nodes(table.title, frame, node_id, label, split)
+
+
+def _feature_names(table: Table, options: ReadOptions, roles: list[str], notes: list[str]) -> list[str]:
+    for part in ("features", "categorical", "ignore"):
+        for name in getattr(options, part) or ():
+            if name not in table.names:
+                raise absent(table, part, name)
+            if name in roles and part != "ignore":
+                raise Node2SeqError(
+                    f"{part}={name}", "it is the column of the id, the label or the split", "Leave it out"
+                )
+    left_out = {*roles, *options.ignore}
+    chosen = table.names if options.features is None else list(dict.fromkeys(options.features))
+    features = [name for name in chosen if name not in left_out]
+    if options.label is None:
+        for name in features:
+            if plain(name) in ("label", "class", "y"):
+                notes.append(f"column {name!r} is read as a feature; to predict it, give --label {name}")
+    return features
+
+
+def _node_ids(nodes: _Nodes) -> pl.Series:
+    ids = as_text(nodes.frame[nodes.id], nodes.title)
+    if ids.null_count():
+        row = int(ids.is_null().arg_max() or 0) + 1
+        raise Node2SeqError(
+            nodes.title, f"row {row} has no id in column {nodes.id!r}", "Give every node an id"
+        )
+    if ids.n_unique() < len(ids):
+        twice = ids.filter(ids.is_duplicated()).unique(maintain_order=True).to_list()
+        which = f"id {twice[0]!r} occurs" if len(twice) == 1 else f"{len(twice)} ids ({some(twice)}) occur"
+        raise Node2SeqError(nodes.title, f"{which} more than once", "Keep one row for each node")
+    return ids
+
+
+def _edge_numbers(
+    edges: Table, source: str, target: str, nodes: _Nodes | None
+) -> tuple[np.ndarray, pl.Series]:
+    """The edges as node numbers [2, E], and the nodes' ids."""
+    import polars as pl
+
+    ids = None if nodes is None else _node_ids(nodes)
+    frame = edges.read([source, target])
+    if frame.height == 0 and ids is None:
+        raise Node2SeqError(edges.title, "it has no rows", "Give at least one edge, or a table of nodes")
+    ends = []
+    for name in (source, target):
+        end = as_text(frame[name], edges.title)
+        if end.null_count():
+            row = int(end.is_null().arg_max() or 0) + 1
+            raise Node2SeqError(
+                edges.title, f"row {row} has no id in column {name!r}", "Complete the row, or remove it"
+            )
+        ends.append(end.alias("id"))
+    del frame
+    if ids is None:
+        # Every edge's source, then its target: the order of first appearance.
+        both = pl.DataFrame({"source": ends[0], "target": ends[1]}).select(pl.concat_list("source", "target"))
+        ids = both.to_series().explode().unique(maintain_order=True).alias("id")
+    known = pl.DataFrame({"id": ids}).with_row_index("number")
+    numbers = np.empty((2, len(ends[0])), dtype=np.int64)
+    for row, end in enumerate(ends):
+        found = end.to_frame().join(known, on="id", how="left", maintain_order="left")["number"]
+        if found.null_count():
+            raise _unknown_ids(edges, ends, ids, "the nodes" if nodes is None else nodes.title)
+        numbers[row] = found.to_numpy()
+    return numbers, ids
+
+
+def _unknown_ids(edges: Table, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
+    import polars as pl
+
+    unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
+    names = pl.concat(unknown).unique(maintain_order=True).to_list()
+    which = f"id {names[0]!r} is" if len(names) == 1 else f"{len(names)} ids ({some(names)}) are"
+    return Node2SeqError(edges.title, f"{which} not in {where}", "Add these nodes, or remove their edges")
+
+
+def _features(
+    nodes: _Nodes | None,
+    edge_index: Tensor,
+    num_nodes: int,
+    options: ReadOptions,
+    schema: dict[str, Any] | None,
+    notes: list[str],
+) -> tuple[Tensor, Plan]:
+    """The feature matrix, and the plan by which it was made, which is empty for structural features."""
+    plan: Plan = [] if schema is None else schema["features"]
+    if nodes is not None and schema is None:
+        columns = nodes.frame.drop(
+            [name for name in (nodes.id, nodes.label, nodes.split) if name is not None]
+        )
+        plan = make_plan(columns, nodes.title, options.categorical, options.fill)
+    if nodes is None or not plan:
+        notes.append(f"no feature columns: the nodes get {STRUCTURAL}")
+        return structural_features(edge_index, num_nodes), []
+    x, said = encode(nodes.frame, nodes.title, plan)
+    notes += said
+    return torch.from_numpy(x), plan

@@ -1,0 +1,219 @@
+"""Graphs from and to what other tools hold: frames, files, networkx, PyTorch Geometric."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.data.edges import clean_edges
+from node2seq.data.frames import ReadReport, from_frames
+from node2seq.data.schema import schema_of_matrix
+from node2seq.data.splits import Split
+from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import polars as pl
+
+
+def from_pyg(data: Data, *, directed: bool = False) -> Data:
+    """Prepare a graph of PyTorch Geometric: self loops and duplicates dropped, made undirected unless
+    ``directed``.
+
+    Takes ``x`` (else structural features are needed: use :func:`from_frames`), ``edge_index``, ``y`` and
+    masks.
+    """
+    x, edge_index = data.x, data.edge_index
+    if not isinstance(data, Data) or x is None or edge_index is None:
+        raise Node2SeqError(
+            "the graph", "it lacks `x` or `edge_index`", "Give a torch_geometric.data.Data with both"
+        )
+    if x.dim() != 2 or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise Node2SeqError(
+            f"x of shape {list(x.shape)}, edge_index of shape {list(edge_index.shape)}",
+            "they must be [N, C] and [2, E]",
+            "Reshape them",
+        )
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < x.size(0):
+        raise Node2SeqError(
+            f"edge_index from {int(edge_index.min())} to {int(edge_index.max())}",
+            f"the graph has {x.size(0)} nodes, numbered from 0",
+            "Number the nodes by the rows of x",
+        )
+    if not bool(torch.isfinite(x).all()):
+        raise Node2SeqError("x", "it holds NaN or infinite values", "Replace them")
+    edges, counts = clean_edges(edge_index.long().cpu(), x.size(0), directed=directed)
+    prepared = Data(x=x.float().cpu().contiguous(), edge_index=edges)
+    classes = 0
+    if isinstance(data.y, Tensor):
+        y = data.y.view(-1).long().cpu()
+        if y.numel() != x.size(0):
+            raise Node2SeqError(
+                f"{y.numel()} labels",
+                f"the graph has {x.size(0)} nodes",
+                "Give one label per node, −1 for none",
+            )
+        prepared.y = y
+        classes = int(y.max()) + 1 if y.numel() else 0
+    held = data.to_dict()
+    for name in ("train_mask", "val_mask", "test_mask", "node_ids", "class_names", "name"):
+        if held.get(name) is not None:
+            prepared[name] = held[name]
+    prepared.schema = held.get("schema") or schema_of_matrix(x.size(1), classes, directed=directed)
+    prepared.report = ReadReport(counts)
+    return prepared
+
+
+def to_pyg(data: Data) -> Data:
+    """The tensors alone, for tools that expect nothing else in a ``Data``."""
+    return Data(**{name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)})
+
+
+def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The graph as frames of edges and nodes, which :func:`from_frames` turns back into the same tensors.
+
+    Edges: ``source``, ``target``; each edge of an undirected graph once. Nodes: ``id``, ``label`` (null where
+    unlabelled), ``split`` if one is given or the graph has masks, and the features f0, f1, …
+    """
+    import polars as pl
+
+    assert data.edge_index is not None
+    assert data.x is not None
+    held = data.to_dict()
+    ids = held.get("node_ids")
+    ids = np.arange(data.x.size(0)) if ids is None else ids
+    id_column = pl.Series("id", ids)
+    source, target = data.edge_index.cpu()
+    if not _is_directed(data):
+        once = source < target
+        source, target = source[once], target[once]
+    edges = pl.DataFrame(
+        [id_column.gather(source.numpy()).alias("source"), id_column.gather(target.numpy()).alias("target")]
+    )
+    columns = [id_column]
+    if isinstance(data.y, Tensor):
+        names = held.get("class_names")
+        labels = pl.Series("label", data.y.cpu().numpy())
+        labels = labels.set(labels < 0, None)
+        if names:
+            labels = labels.replace_strict(
+                range(len(names)), list(names), return_dtype=pl.String, default=None
+            )
+        columns.append(labels.alias("label"))
+    if (parts := _parts(held, split, len(id_column))) is not None:
+        columns.append(pl.Series("split", parts, dtype=pl.String))
+    features = pl.DataFrame(data.x.cpu().numpy(), schema=[f"f{number}" for number in range(data.x.size(1))])
+    return edges, pl.DataFrame(columns).hstack(features)
+
+
+def _is_directed(data: Data) -> bool:
+    schema = data.to_dict().get("schema")
+    return data.is_directed() if schema is None else bool(schema["directed"])
+
+
+def _parts(held: dict[str, Any], split: Split | None, num_nodes: int) -> list[str | None] | None:
+    parts: list[str | None] = [None] * num_nodes
+    if split is not None:
+        members = {"train": split.train, "val": split.val, "test": split.test}
+    elif all(isinstance(held.get(f"{part}_mask"), Tensor) for part in ("train", "val", "test")):
+        members = {part: held[f"{part}_mask"].nonzero().view(-1) for part in ("train", "val", "test")}
+    else:
+        return None
+    for part, nodes in members.items():
+        for node in nodes.tolist():
+            parts[node] = part
+    return parts
+
+
+def write_graph(
+    data: Data,
+    edges: str | os.PathLike[str],
+    nodes: str | os.PathLike[str],
+    *,
+    split: Split | None = None,
+) -> None:
+    """Write a graph into a file of edges and one of nodes, as CSV, TSV or Parquet by their names' endings."""
+    for frame, path in zip(to_frames(data, split), (Path(edges), Path(nodes)), strict=True):
+        writers: dict[str, Callable[[BinaryIO], Any]] = {
+            ".csv": frame.write_csv,
+            ".tsv": lambda file, frame=frame: frame.write_csv(file, separator="\t"),
+            ".parquet": frame.write_parquet,
+        }
+        if path.suffix.lower() not in writers:
+            raise Node2SeqError(
+                str(path), "its name names no format that is written here", "End it in .csv, .tsv or .parquet"
+            )
+        _write(path, writers[path.suffix.lower()])
+
+
+def _write(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write under a temporary name and rename, so that there is never half a file."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        Path(temporary).replace(path)
+    except BaseException as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise Node2SeqError(
+                str(path),
+                f"it cannot be written ({error.strerror})",
+                "Check the folder and the space on the disk",
+            ) from None
+        raise
+
+
+def from_networkx(
+    graph: nx.Graph, label: str | None = None, *, features: Sequence[str] | None = None, **options: Any
+) -> Data:
+    """Make a graph of a networkx graph; node attributes are the columns, its own direction is kept.
+
+    Args:
+        graph (networkx.Graph): Parallel edges are merged, weights ignored.
+        label (str, optional): The node attribute to predict; nodes without it are unlabelled.
+        features (list of str, optional): The node attributes to learn from; all but the label if not given.
+        options: See :func:`read_graph`.
+    """
+    if graph.number_of_nodes() == 0:
+        raise Node2SeqError("the networkx graph", "it has no nodes", "Add some")
+    names = [str(node) for node in graph.nodes]
+    attributes = list(dict.fromkeys(key for _, held in graph.nodes(data=True) for key in held))
+    nodes: dict[str, list[Any]] = {"node id": names}
+    for key in attributes:
+        nodes[str(key)] = [held.get(key) for _, held in graph.nodes(data=True)]
+    pairs = [(str(edge[0]), str(edge[1])) for edge in graph.edges]
+    edges = {"source": [pair[0] for pair in pairs], "target": [pair[1] for pair in pairs]}
+    options.setdefault("directed", graph.is_directed())
+    return from_frames(edges, nodes, label, id="node id", features=features, **options)
+
+
+def to_networkx(data: Data) -> nx.Graph:
+    """The graph as networkx holds it: nodes by id, with ``x`` (list) and ``label`` (None if unlabelled)."""
+    import networkx as nx
+
+    assert data.edge_index is not None
+    held = data.to_dict()
+    ids = held.get("node_ids")
+    ids = list(range(int(data.num_nodes or 0))) if ids is None else list(ids)
+    graph = nx.DiGraph() if _is_directed(data) else nx.Graph()
+    names = held.get("class_names")
+    for number, node in enumerate(ids):
+        graph.add_node(node)
+        if data.x is not None:
+            graph.nodes[node]["x"] = data.x[number].tolist()
+        if isinstance(data.y, Tensor):
+            label = int(data.y[number])
+            graph.nodes[node]["label"] = None if label < 0 else names[label] if names else label
+    graph.add_edges_from((ids[a], ids[b]) for a, b in data.edge_index.t().tolist())
+    return graph

@@ -1,0 +1,300 @@
+"""A user's file → a table of columns: CSV, TSV, Parquet or NPZ, each also gzipped. Nothing is ever unpickled.
+
+Text is read as text: whether a column holds numbers is decided later, where it is known what the column is
+for.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
+_FORMATS = {
+    ".csv": "CSV",
+    ".tsv": "TSV",
+    ".tab": "TSV",
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".npz": "NPZ",
+}
+_SEPARATORS = {"CSV": ",", "TSV": "\t"}
+_SAVE_AS = "Save it as CSV, TSV, Parquet or NPZ, and let its name say which"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose column names are known and whose columns are read when asked for.
+
+    ``title`` names it in messages; ``read`` takes the names of the wanted columns.
+    """
+
+    title: str
+    names: list[str]
+    read: Callable[[Sequence[str]], pl.DataFrame]
+
+
+def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> Table:
+    """Open a file and read the names of its columns, so that a wrong file is refused before any long work."""
+    path = Path(path)
+    title = str(path)
+    kind = _format(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(2**16)
+            content: Path | bytes = path
+            if start[:2] == _GZIP:
+                file.seek(0)
+                content = _decompress(file.read(), title)
+                start = content[: 2**16]
+    except OSError as error:
+        raise _cannot_read(title, error) from None
+    if not start:
+        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
+    _check_content(title, kind, start)
+    try:
+        if kind in _SEPARATORS:
+            return _open_text(title, content, start, kind, delimiter)
+        if kind == "Parquet":
+            return _open_parquet(title, content)
+        return _open_npz(title, content)
+    except OSError as error:
+        raise _cannot_read(title, error) from None
+
+
+def _format(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in (".gz", ".gzip"):
+        suffixes.pop()
+    kind = _FORMATS.get(suffixes[-1] if suffixes else "")
+    if not path.exists():
+        raise Node2SeqError(str(path), "there is no such file", "Check the path")
+    if path.is_dir():
+        raise Node2SeqError(str(path), "it is a folder, not a file", "Give a file inside it")
+    if kind is None:
+        ending = f"'{path.suffix}'" if path.suffix else "no ending"
+        raise Node2SeqError(
+            str(path), f"its name has {ending}, which is no format that is read here", _SAVE_AS
+        )
+    return kind
+
+
+def _cannot_read(title: str, error: OSError) -> Node2SeqError:
+    reason = error.strerror or str(error)
+    return Node2SeqError(title, f"it cannot be read ({reason})", "Check the path and the permission to read")
+
+
+def _decompress(content: bytes, title: str) -> bytes:
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error):
+        raise Node2SeqError(
+            title, "the gzip data is cut short or damaged", "Make or download the file again"
+        ) from None
+
+
+def _check_content(title: str, kind: str, start: bytes) -> None:
+    found = "Parquet" if start[:4] == _PARQUET else "NPZ" if start[:4] == _ZIP else None
+    if found is not None and found != kind:
+        name = {"Parquet": "Parquet", "NPZ": "zip or NPZ"}[found]
+        raise Node2SeqError(
+            title, f"its name says {kind}, but it holds {name} data", "Give the file the ending of its format"
+        )
+    if found is None and kind not in _SEPARATORS:
+        raise Node2SeqError(title, f"its name says {kind}, but it holds something else", _SAVE_AS)
+
+
+def _open_text(title: str, content: Path | bytes, start: bytes, kind: str, delimiter: str | None) -> Table:
+    import polars as pl
+
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise Node2SeqError(title, "it is UTF-16 text", "Save it as UTF-8")
+    if b"\x00" in start:
+        raise Node2SeqError(title, "it holds binary data, not text", _SAVE_AS)
+    separator = _SEPARATORS[kind] if delimiter is None else delimiter
+    if len(separator.encode()) != 1 or separator in '"\r\n':
+        raise Node2SeqError(
+            f"delimiter {separator!r}", "it must be one plain character", "Give for instance ';' or ','"
+        )
+    names = _header(title, start, separator)
+    if len(names) == 1 and delimiter is None:
+        for other, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"), (",", "commas")):
+            if other in names[0]:
+                raise Node2SeqError(
+                    title,
+                    f"its only column is {names[0]!r}: it seems to be separated by {word}",
+                    f"Give the delimiter {other!r}, or save it with {'commas' if kind == 'CSV' else 'tabs'}",
+                )
+
+    def read(columns: Sequence[str]) -> pl.DataFrame:
+        try:
+            return pl.read_csv(content, separator=separator, columns=list(columns), infer_schema=False)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise _text_error(title, content, str(error)) from None
+
+    return Table(title, names, read)
+
+
+def _header(title: str, start: bytes, separator: str) -> list[str]:
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    line = text.split(b"\n", 1)[0].rstrip(b"\r")
+    try:
+        header = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(title, line[error.start]) from None
+    if not header.strip():
+        raise Node2SeqError(title, "it has no header line", "Name the columns in its first line")
+    try:
+        names = next(csv.reader([header], delimiter=separator))
+    except csv.Error as error:
+        reason = f"its header line cannot be read ({error})"
+        raise Node2SeqError(title, reason, "Correct the first line") from None
+    _check_names(title, names)
+    return names
+
+
+def _check_names(title: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise Node2SeqError(title, f"column {name!r} occurs more than once", "Give each its own name")
+        seen.add(name)
+
+
+def _not_utf8(title: str, byte: int) -> Node2SeqError:
+    return Node2SeqError(title, f"it is not UTF-8 text: it holds the byte 0x{byte:02x}", "Save it as UTF-8")
+
+
+def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqError:
+    """Say in words that help what could not be read; it looks at the bytes again, slowly, as all is lost."""
+    text = content if isinstance(content, bytes) else content.read_bytes()
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _not_utf8(title, text[error.start])
+    if "more fields" in message:
+        return Node2SeqError(
+            title, "a row has more cells than the header line", 'Correct the row, or quote cells: "a, b"'
+        )
+    return Node2SeqError(title, "its rows cannot be read", "Look for an unclosed quote, or another delimiter")
+
+
+def _open_parquet(title: str, content: Path | bytes) -> Table:
+    import polars as pl
+
+    damage = "its Parquet data is cut short or damaged"
+    broken = Node2SeqError(title, damage, "Make or download the file again")
+
+    def source() -> Path | io.BytesIO:
+        return io.BytesIO(content) if isinstance(content, bytes) else content
+
+    try:
+        names = list(pl.read_parquet_schema(source()))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise broken from None
+
+    def read(columns: Sequence[str]) -> pl.DataFrame:
+        try:
+            return pl.read_parquet(source(), columns=list(columns))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            raise broken from None
+
+    return Table(title, names, read)
+
+
+def _open_npz(title: str, content: Path | bytes) -> Table:
+    """Every 1-d array is a column; of a matrix ``x`` [N, C], the columns are x0, x1, …
+
+    ``edge_index`` [2, E], as PyTorch Geometric keeps it, is read as the columns source and target.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        source = io.BytesIO(content) if isinstance(content, bytes) else content
+        with np.load(source, allow_pickle=False) as file:
+            for name in file.files:
+                arrays[name] = file[name]
+    except Exception as error:
+        # A damaged archive makes numpy raise whatever the damaged spot leads to; it all means the same.
+        if isinstance(error, ValueError) and "pickle" in str(error):
+            raise Node2SeqError(
+                title, "it holds pickled Python objects, which are never opened", "Save plain arrays instead"
+            ) from None
+        raise Node2SeqError(
+            title, "its NPZ data is cut short or damaged", "Make or download the file again"
+        ) from None
+    columns: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if name == "edge_index" and array.ndim == 2 and array.shape[0] == 2:
+            columns |= {"source": array[0], "target": array[1]}
+        elif array.ndim == 2:
+            columns |= {f"{name}{number}": array[:, number] for number in range(array.shape[1])}
+        elif array.ndim == 1:
+            columns[name] = array
+        else:
+            raise Node2SeqError(
+                title, f"array {name!r} has {array.ndim} dimensions", "Save columns [N] or matrices [N, C]"
+            )
+    return _table_of_columns(title, columns)
+
+
+def table_of(frame: Any, title: str) -> Table:
+    """A polars or pandas DataFrame, or a mapping of names to columns, as a table."""
+    import polars as pl
+
+    if isinstance(frame, pl.DataFrame):
+        return Table(title, frame.columns, lambda names: frame.select(names))
+    if hasattr(frame, "columns") and hasattr(frame, "to_dict"):  # pandas, without importing it
+        names = [str(name) for name in frame.columns]
+        _check_names(title, names)
+        arrays = [frame.iloc[:, place].to_numpy() for place in range(len(names))]
+        return _table_of_columns(title, dict(zip(names, arrays, strict=True)))
+    if isinstance(frame, Mapping):
+        return _table_of_columns(title, {str(name): values for name, values in frame.items()})
+    raise Node2SeqError(
+        f"{title} of type {type(frame).__name__}", "no table", "Give a polars or pandas DataFrame or a dict"
+    )
+
+
+def _table_of_columns(title: str, columns: Mapping[str, Any]) -> Table:
+    import polars as pl
+
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        short, long = min(lengths, key=lengths.__getitem__), max(lengths, key=lengths.__getitem__)
+        raise Node2SeqError(
+            title,
+            f"{short!r} has {lengths[short]} entries, {long!r} has {lengths[long]}",
+            "Give every column one entry per row",
+        )
+
+    def read(names: Sequence[str]) -> pl.DataFrame:
+        return pl.DataFrame([_series(name, columns[name]) for name in names])
+
+    return Table(title, list(columns), read)
+
+
+def _series(name: str, values: Any) -> pl.Series:
+    import polars as pl
+
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    array = np.asarray(values) if isinstance(values, np.ndarray) else None
+    if array is not None and array.dtype.kind in "iufb":
+        return pl.Series(name, np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
+    # Python objects: ids beyond 64 bits, text, and nan or None where something is missing.
+    cells = [None if value is None or value != value else str(value) for value in list(values)]
+    return pl.Series(name, cells, dtype=pl.String)
