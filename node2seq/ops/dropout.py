@@ -18,9 +18,10 @@ _MIX_2 = 0x846CA68B - _WORD
 
 def _mix(word: Tensor) -> Tensor:
     """Scrambles 32-bit words so that words next to each other have nothing in common."""
-    word = (word ^ (word >> 16)) * _MIX_1
-    word = (word ^ (word >> 15)) * _MIX_2
-    return word ^ (word >> 16)
+    # The masks cut off copies of the sign bit, which a shift of signed words brings in from the left.
+    word = (word ^ (word >> 16 & 0xFFFF)) * _MIX_1
+    word = (word ^ (word >> 15 & 0x1FFFF)) * _MIX_2
+    return word ^ (word >> 16 & 0xFFFF)
 
 
 def _as_word(value: Tensor) -> Tensor:
@@ -54,6 +55,11 @@ def counter_dropout(
     word = _mix(element * _SPREAD + stream[:, None, None])
     kept = (word >= round(p * _WORD) - _WORD // 2).view(x.shape)
     return torch.where(kept, x * (1.0 / (1.0 - p)), 0.0)
+
+
+def pair_word(seed: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """A random 32-bit word for each pair of ids, the same whenever the same seed and pair are asked for."""
+    return _mix(_mix(_as_word(first) * _SPREAD + _mix(_as_word(seed))) ^ (_as_word(second) * _SPREAD))
 
 
 class Dropout(nn.Module):

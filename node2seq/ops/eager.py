@@ -14,10 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops import reference
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Rows, Sequences
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
 _WINDOWS_PER_BLOCK = 2**14
+# Sums run one after the other within a bag. Cut into parts of 64, a hub's loses no more digits than a
+# pairwise sum would, and keeps more than one thread busy.
+_LONGEST_SUM = 64
 # On a GPU launches rule instead; 2^20 rows of 64 floats are 256 MiB.
 _WINDOWS_PER_BLOCK_GPU = 2**20
 
@@ -189,10 +192,18 @@ class _WindowSum(torch.autograd.Function):
 
 
 def _bag_sum(table: Tensor, index: Tensor, ptr: Tensor, weight: Tensor | None = None) -> Tensor:
-    """The sum of ``table[index[ptr[i]:ptr[i + 1]]]`` for every i, each in order."""
+    """The sum of ``table[index[ptr[i]:ptr[i + 1]]]`` for every i, each in the same order every time."""
     if not index.numel():
         return table.new_zeros(ptr.numel() - 1, table.size(-1))
-    return F.embedding_bag(index, table, ptr, mode="sum", per_sample_weights=weight, include_last_offset=True)
+    parts = (ptr[1:] - ptr[:-1] + _LONGEST_SUM - 1) // _LONGEST_SUM
+    if not bool((parts > 1).any()):
+        return F.embedding_bag(
+            index, table, ptr, mode="sum", per_sample_weights=weight, include_last_offset=True
+        )
+    part = Rows.from_lengths(parts)
+    part_ptr = torch.cat([ptr[part.target] + part.position() * _LONGEST_SUM, ptr[-1:]])
+    sums = _bag_sum(table, index, part_ptr, weight)
+    return _bag_sum(sums, torch.arange(part.num_entries, device=index.device), part.ptr)
 
 
 def _range_sum(x: Tensor, index: Tensor, first: Tensor, last: Tensor) -> Tensor:
