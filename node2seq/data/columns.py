@@ -17,6 +17,7 @@ _USUAL_NAMES = {
     "id": ("id", "nodeid", "node", "key", "uid"),
     "weight": ("weight", "weights", "w", "edgeweight"),
 }
+_FLAGS = {"features": "feature"}
 _CELLS_NAMED = 3
 
 
@@ -49,7 +50,7 @@ def absent(table: Table, part: str, name: str) -> Node2SeqError:
     return Node2SeqError(
         table.title,
         f"no column {name!r} for the {part}; its columns are {shown}",
-        f"Say which it is with {part}=NAME (--{part} NAME)",
+        f"Say which it is with {part}=NAME (--{_FLAGS.get(part, part)} NAME)",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,37 +25,52 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
     package comes — and the counts. In an undirected graph the two directions of an edge are duplicates of one
     another.
     """
-    source, target = edge_index
+    source, target = edge_index.numpy()
     kept = source != target
-    self_loops = int((~kept).sum())
-    source, target = source[kept], target[kept]
+    self_loops = int(kept.size - np.count_nonzero(kept))
+    if self_loops:
+        source, target = source[kept], target[kept]
     if not directed:
-        source, target = torch.minimum(source, target), torch.maximum(source, target)
-    distinct = torch.unique(source * num_nodes + target)  # sorted
-    counts = EdgeCounts(edge_index.size(1), self_loops, source.numel() - distinct.numel())
+        source, target = np.minimum(source, target), np.maximum(source, target)
+    # Sorting numbers and comparing neighbours: np.unique would hash them, 100 times slower on 10 M edges.
+    keys = np.sort(source * num_nodes + target)
+    distinct = keys[np.append(True, keys[1:] != keys[:-1])] if keys.size else keys
+    counts = EdgeCounts(edge_index.size(1), self_loops, keys.size - distinct.size)
+    first, second = _apart(distinct, num_nodes)
     if not directed:
-        low, high = distinct // num_nodes, distinct % num_nodes
-        distinct = torch.cat([distinct, high * num_nodes + low]).sort().values
-    return torch.stack([distinct // num_nodes, distinct % num_nodes]), counts
+        first, second = _apart(np.sort(np.append(distinct, second * num_nodes + first)), num_nodes)
+    return torch.from_numpy(np.stack([first, second])), counts
+
+
+def _apart(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    first = keys // max(num_nodes, 1)
+    return first, keys - first * num_nodes
 
 
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:
     """The component of each node [N], as the smallest node number in it. Edges count in both directions.
 
-    Every node takes the smallest label among its neighbours' (hooked onto the label's own root), then all
-    labels jump to their label's label; a handful of rounds even for long paths, each a few passes over the
-    edges.
+    A quarter of the edges already joins most of what is connected; after that, few of the others still join
+    two components, and to look which is cheap.
     """
     label = torch.arange(num_nodes)
-    source, target = edge_index
-    while source.numel():
-        low = torch.minimum(label[source], label[target])
-        # Hooking the roots, not only the nodes, is what makes the number of rounds logarithmic.
-        label = label.scatter_reduce(0, label[source], low, "amin").scatter_reduce(
-            0, label[target], low, "amin"
-        )
+    for edges in (edge_index[:, ::4], edge_index):
+        label = _join(label, edges[0], edges[1])
+    return label
+
+
+def _join(label: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Give both ends of every edge the same label: the smaller one, hooked onto the root of the larger.
+
+    Hooking the roots, not the nodes, and jumping to the label's label make the number of rounds logarithmic.
+    """
+    while True:
+        ends = label[source], label[target]
+        open_edges = (ends[0] != ends[1]).nonzero().view(-1)
+        if not open_edges.numel():
+            return label
+        source, target = source[open_edges], target[open_edges]
+        one, other = ends[0][open_edges], ends[1][open_edges]
+        label = label.scatter_reduce(0, torch.maximum(one, other), torch.minimum(one, other), "amin")
         while not torch.equal(jumped := label[label], label):
             label = jumped
-        open_edges = label[source] != label[target]
-        source, target = source[open_edges], target[open_edges]
-    return label

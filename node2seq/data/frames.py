@@ -280,19 +280,19 @@ def _edge_numbers(
             raise Node2SeqError(
                 edges.title, f"row {row} has no id in column {name!r}", "Complete the row, or remove it"
             )
-        ends.append(end.alias("id"))
+        ends.append(end)
     del frame
     if ids is None:
         # Every edge's source, then its target: the order of first appearance.
-        both = pl.DataFrame({"source": ends[0], "target": ends[1]}).select(pl.concat_list("source", "target"))
+        both = pl.DataFrame(ends).select(pl.concat_list(source, target))
         ids = both.to_series().explode().unique(maintain_order=True).alias("id")
-    known = pl.DataFrame({"id": ids}).with_row_index("number")
-    numbers = np.empty((2, len(ends[0])), dtype=np.int64)
-    for row, end in enumerate(ends):
-        found = end.to_frame().join(known, on="id", how="left", maintain_order="left")["number"]
-        if found.null_count():
-            raise _unknown_ids(edges, ends, ids, "the nodes" if nodes is None else nodes.title)
-        numbers[row] = found.to_numpy()
+    # An Enum's cells are the places of their text among its categories; both columns are looked up at once.
+    places = pl.DataFrame(ends).select(pl.all().cast(pl.Enum(ids), strict=False).to_physical())
+    if sum(places.null_count().row(0)):
+        raise _unknown_ids(edges, ends, ids, "the nodes" if nodes is None else nodes.title)
+    numbers = np.empty((2, places.height), dtype=np.int64)
+    for row, column in enumerate(places):
+        numbers[row] = column.to_numpy()
     return numbers, ids
 
 
