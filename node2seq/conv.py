@@ -18,6 +18,7 @@ from node2seq.listening import is_listened_to
 READOUTS = ("max", "mean", "sum")
 ROOTS = ("projected", "input")
 NONLOCAL_ORDERS = ("joint", "local-first")
+ORDERS = ("attention", "degree", "random")
 
 
 class Trace(NamedTuple):
@@ -69,6 +70,10 @@ class Node2SeqConv(MessagePassing):
             :obj:`"input"` for :math:`\mathbf{x}_i`. (default: :obj:`"projected"`)
         nonlocal_order (str): With several hops, rank all chosen nodes together (:obj:`"joint"`) or neighbours
             before the others (:obj:`"local-first"`). (default: :obj:`"joint"`)
+        order (str): What the chosen neighbours are sorted by: :obj:`"attention"`, as above;
+            :obj:`"degree"`, a fixed order by the number of sequences that a node stands in, ties by these
+            sequences' lengths together, then by id, like the node ranking of PATCHY-SAN; or :obj:`"random"`,
+            a fixed order drawn once when the parameters are. (default: :obj:`"attention"`)
         add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
             types. (default: :obj:`True`)
         bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
@@ -97,6 +102,7 @@ class Node2SeqConv(MessagePassing):
         threshold: float = 0.0,
         root: str = "projected",
         nonlocal_order: str = "joint",
+        order: str = "attention",
         add_self_loops: bool = True,
         bias: bool = True,
         backend: str = "auto",
@@ -109,6 +115,7 @@ class Node2SeqConv(MessagePassing):
         check_choice("readout", readout, READOUTS)
         check_choice("root", root, ROOTS)
         check_choice("nonlocal_order", nonlocal_order, NONLOCAL_ORDERS)
+        check_choice("order", order, ORDERS)
         ops.check_backend(backend)
         if not isinstance(threshold, (int, float)) or threshold != threshold:
             raise Node2SeqError(
@@ -132,6 +139,7 @@ class Node2SeqConv(MessagePassing):
         self.threshold = float(threshold)
         self.root = root
         self.nonlocal_order = nonlocal_order
+        self.order = order
         self.add_self_loops = add_self_loops
         self.backend = backend
         self.validate = validate
@@ -151,6 +159,8 @@ class Node2SeqConv(MessagePassing):
             weight_initializer="glorot",
         )
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
+        self.order_seed: Tensor | None
+        self.register_buffer("order_seed", torch.zeros((), dtype=torch.int64) if order == "random" else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -164,6 +174,8 @@ class Node2SeqConv(MessagePassing):
         torch.nn.init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
+        if self.order_seed is not None:
+            self.order_seed.fill_(int(torch.randint(2**62, ())))
 
     def forward(
         self,
@@ -208,6 +220,8 @@ class Node2SeqConv(MessagePassing):
                 joint=self.nonlocal_order == "joint",
                 backend=backend,
             )
+            if self.order != "attention":
+                ranking = ops.rearrange(ranking, sequences, seed=self.order_seed)
             if is_listened_to(self) or type(self).message is not Node2SeqConv.message:
                 out, winner = self._propagate_messages(edge_index, size, key, query, sequences, ranking)
             else:

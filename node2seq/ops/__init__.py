@@ -8,7 +8,9 @@ Each backend is a module with the same functions and the same results:
 ``rank``           the entry at each position, by target, score descending, precedence, [E]; exact integers
 ``convolve_max``   the 1D convolution over each sequence and its largest window per channel, [N, D]
 ``convolve_sum``   the same with the sum over windows
-``aggregate``      the weighted sum of each target's sources, [N, D]
+``aggregate``      the weighted sum of each target's sources, [N, D]; differentiable in the weights too
+``attention``      the softmax over each sequence of an activated sum of two terms, [E]
+``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
 =================  =======================================================================================
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own.
@@ -23,7 +25,8 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
-from node2seq.ops.dropout import Dropout, counter_dropout
+from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
+from node2seq.ops.order import rearrange
 from node2seq.ops.plan import PLANS, build_sequences, check_ids, is_tracing
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking, select
@@ -44,6 +47,8 @@ __all__ = [
     "choose_backend",
     "counter_dropout",
     "is_tracing",
+    "pair_word",
+    "rearrange",
 ]
 
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops import reference
+from node2seq.ops.attention import attention as attention
+from node2seq.ops.largest import largest as largest
 from node2seq.ops.sequences import Rows, Sequences
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
@@ -240,12 +242,17 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
         ctx.sequences = sequences
-        ctx.save_for_backward(weight)
+        ctx.save_for_backward(weight, x if weight.requires_grad else None)
         return _bag_sum(x, sequences.index, sequences.rows.ptr, weight)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (weight,) = ctx.saved_tensors
-        source_ptr, entries = ctx.sequences.transposed
-        return _bag_sum(grad, ctx.sequences.rows.target[entries], source_ptr, weight[entries]), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        weight, x = ctx.saved_tensors
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            source_ptr, entries = ctx.sequences.transposed
+            grad_x = _bag_sum(grad, ctx.sequences.rows.target[entries], source_ptr, weight[entries])
+        if ctx.needs_input_grad[2]:
+            grad_weight = score(grad.contiguous(), x, ctx.sequences)
+        return grad_x, None, grad_weight

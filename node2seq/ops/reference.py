@@ -7,6 +7,7 @@ AOTInductor and ``torch.compile(fullgraph=True)`` all take it as it stands. Grad
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from node2seq.ops.sequences import Rows, Sequences
@@ -127,6 +128,40 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
 def aggregate(x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
     """The weighted sum of each target's source rows, [N, D]."""
     return _sum_rows(x[sequences.index] * weight[:, None], sequences.rows)
+
+
+def attention(source: Tensor, target: Tensor, sequences: Sequences, slope: float) -> Tensor:
+    """The softmax over each target's entries of ``leaky_relu(source[j] + target[i])``, [E]."""
+    rows = sequences.rows
+    # One more row than there are takes the leftovers of traced graphs.
+    target = torch.cat([target, target.new_zeros(1)])
+    value = F.leaky_relu(source[sequences.index] + target[rows.target], slope)
+    top = value.detach().new_full((rows.num_rows + 1,), -torch.inf)
+    top = top.scatter_reduce(0, rows.target, value.detach(), "amax")
+    value = (value - top[rows.target]).exp()
+    return value / value.new_zeros(rows.num_rows + 1).index_add(0, rows.target, value)[rows.target]
+
+
+def largest(x: Tensor, sequences: Sequences, weight: Tensor, count: int) -> Tensor:
+    """Each target's ``count`` largest weighted source values per channel, descending, [N, count, C].
+
+    What is not above zero counts as zero, and zeros fill up what is missing.
+    """
+    rows = sequences.rows
+    value = (x[sequences.index] * weight[:, None]).clamp(min=0)
+    left = value.detach()
+    segment = rows.target[:, None].expand_as(left)
+    entry = torch.arange(rows.num_entries, device=x.device)[:, None]
+    padded = torch.cat([value, value.new_zeros(1, value.size(-1))])
+    found = []
+    for _ in range(count):
+        best = left.new_zeros(rows.num_rows + 1, left.size(-1)).scatter_reduce(0, segment, left, "amax")
+        hit = (left == best[rows.target]) & (left > 0)
+        first = entry.new_full(best.shape, rows.num_entries)
+        first = first.scatter_reduce(0, segment, torch.where(hit, entry, rows.num_entries), "amin")
+        found.append(padded.gather(0, first[:-1]))
+        left = left.masked_fill(entry == first[rows.target], 0.0)
+    return torch.stack(found, dim=1)
 
 
 def _sum_rows(values: Tensor, rows: Rows) -> Tensor:

@@ -79,10 +79,25 @@ class Sequences:
         self.num_sources = num_sources
         self._origin = origin
         self._gcn_weights: dict[torch.dtype, Tensor] = {}
+        self._copies: dict[int, Sequences] = {}
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
         return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
+
+    def copies(self, count: int) -> Sequences:
+        """The disjoint union of that many copies of the graph, one behind the other; built once."""
+        if count == 1:
+            return self
+        if count not in self._copies:
+            rows = self.rows
+            number = torch.arange(count, device=self.index.device)[:, None]
+            starts = (rows.ptr[:-1] + number * rows.num_entries).view(-1)
+            ptr = torch.cat([starts, rows.ptr[-1:] * count])
+            target = (rows.target + number * rows.num_rows).view(-1)
+            index = (self.index + number * self.num_sources).view(-1)
+            self._copies[count] = Sequences(Rows(ptr, target), index, self.num_sources * count)
+        return self._copies[count]
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor]:

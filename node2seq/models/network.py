@@ -1,4 +1,4 @@
-"""The Node2Seq network and the networks that it is compared with."""
+"""The Node2Seq network, and the same network with a GCN layer in the Node2Seq layer's place."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from node2seq import ops
 from node2seq.conv import Node2SeqConv
-from node2seq.errors import Node2SeqError, check_choice
+from node2seq.errors import check_choice
 from node2seq.gcn import GCNConv
+from node2seq.models.dropouts import make_dropouts
 
 SKIPS = ("sum", "concat")
 LAYERS = ("node2seq", "gcn")
@@ -40,6 +40,8 @@ class Node2Seq(nn.Module):
             (default: :obj:`"projected"`)
         nonlocal_order (str): :obj:`"joint"` or :obj:`"local-first"`; see :class:`Node2SeqConv`.
             (default: :obj:`"joint"`)
+        order (str): What its neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"` or
+            :obj:`"random"`; see :class:`Node2SeqConv`. (default: :obj:`"attention"`)
         conv_scale (float): Factor on the initial weights of the convolution. (default: :obj:`1.0`)
         skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.
             (default: :obj:`"sum"`)
@@ -64,6 +66,7 @@ class Node2Seq(nn.Module):
         threshold: float = 0.0,
         root: str = "projected",
         nonlocal_order: str = "joint",
+        order: str = "attention",
         conv_scale: float = 1.0,
         skip: str = "sum",
         activation: str = "relu",
@@ -81,9 +84,20 @@ class Node2Seq(nn.Module):
         self.hidden_channels = hidden_channels
         self.out_channels = out_channels
         self.position = position
+        self.kernel_size = kernel_size
+        self.readout = readout
+        self.hops = hops
+        self.threshold = threshold
+        self.root = root
+        self.nonlocal_order = nonlocal_order
+        self.order = order
         self.conv_scale = conv_scale
         self.skip = skip
         self.activation = activation
+        self.input_dropout = input_dropout
+        self.dropout = dropout
+        self.layer = layer
+        self.backend = backend
         joined = 2 * hidden_channels if skip == "concat" else hidden_channels
         widths = [
             (in_channels, hidden_channels),
@@ -102,12 +116,13 @@ class Node2Seq(nn.Module):
                     threshold=threshold,
                     root=root,
                     nonlocal_order=nonlocal_order,
+                    order=order,
                     backend=backend,
                 )
             else:
                 conv = GCNConv(width_in, width_out, backend=backend)
             self.convs.append(conv)
-        self.dropouts = _dropouts(input_dropout, dropout, dropout)
+        self.dropouts = make_dropouts(input_dropout, dropout, dropout)
         self._scale_convolution()
 
     def reset_parameters(self) -> None:
@@ -147,13 +162,16 @@ class Node2Seq(nn.Module):
         return self.convs[2](self.dropouts[2](self.embed(x, edge_index, n_id), n_id), edge_index)
 
 
-class GCN(nn.Module):
-    """The two-layer graph convolutional network that the paper compares with.
+class GCNStar(Node2Seq):
+    """The paper's GCN*: its network with a GCN layer in the Node2Seq layer's place.
 
     Args:
         in_channels (int): Size of each input sample.
-        hidden_channels (int): Size of the first layer's output.
+        hidden_channels (int): Size of the first two layers' outputs.
         out_channels (int): Number of classes.
+        skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.
+            (default: :obj:`"sum"`)
+        activation (str): :obj:`"relu"` or :obj:`"elu"`. (default: :obj:`"relu"`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
@@ -165,43 +183,20 @@ class GCN(nn.Module):
         hidden_channels: int,
         out_channels: int,
         *,
+        skip: str = "sum",
+        activation: str = "relu",
         input_dropout: float = 0.5,
         dropout: float = 0.5,
         backend: str = "auto",
     ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.convs = nn.ModuleList(
-            [
-                GCNConv(in_channels, hidden_channels, backend=backend),
-                GCNConv(hidden_channels, out_channels, backend=backend),
-            ]
+        super().__init__(
+            in_channels,
+            hidden_channels,
+            out_channels,
+            skip=skip,
+            activation=activation,
+            input_dropout=input_dropout,
+            dropout=dropout,
+            layer="gcn",
+            backend=backend,
         )
-        self.dropouts = _dropouts(input_dropout, dropout)
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
-        for module in (*self.convs, *self.dropouts):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
-
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The node embeddings before the last layer, [N, H]."""
-        return F.relu(self.convs[0](self.dropouts[0](x, n_id), edge_index))
-
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
-        return self.convs[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)
-
-
-def _dropouts(*probabilities: float) -> nn.ModuleList:
-    for p in probabilities:
-        if not 0.0 <= p < 1.0:
-            raise Node2SeqError(
-                f"dropout {p!r}", "it is the probability of dropping an element", "Pass a number in [0, 1)"
-            )
-    return nn.ModuleList(ops.Dropout(p, layer) for layer, p in enumerate(probabilities))
-
-
-MODELS: dict[str, type[nn.Module]] = {"node2seq": Node2Seq, "gcn": GCN}

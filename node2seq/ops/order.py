@@ -1,0 +1,45 @@
+"""Orders that are not learned: what the order by attention is compared with."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from node2seq.ops.dropout import pair_word
+from node2seq.ops.selection import Ranking
+from node2seq.ops.sequences import Sequences
+
+
+def rearrange(ranking: Ranking, sequences: Sequences, seed: Tensor | None) -> Ranking:
+    """Sorts what was chosen by a fixed order instead of its scores.
+
+    Args:
+        ranking (Ranking): What stands at each position now.
+        sequences (Sequences): The graph's own entries, which give the shape and the degrees.
+        seed (torch.Tensor, optional): For a random order of each target's own; by degree if not given.
+    """
+    target = sequences.rows.target
+    if seed is None:
+        place = degree_order(sequences)[ranking.node]
+        order = (target * max(sequences.num_sources, 1) + place).argsort(stable=True)
+    else:
+        word = pair_word(seed, target, ranking.node).long() + 2**31
+        order = (target << 32 | word).argsort(stable=True)
+    return Ranking(*(values[order] for values in ranking))
+
+
+def degree_order(sequences: Sequences) -> Tensor:
+    """The place of each source node, [M]: in more sequences first, then in longer ones, then smaller id.
+
+    Whole numbers only, so the sums are exact in any order.
+    """
+    rows, nodes = sequences.rows, sequences.num_sources
+    # Behind the last target: the row of traced leftovers, which count for nothing.
+    length = torch.cat([rows.length(), rows.ptr.new_zeros(1)])
+    counts = (length > 0).long()[rows.target]
+    zeros = torch.zeros(nodes, dtype=torch.int64, device=sequences.index.device)
+    degree = zeros.index_add(0, sequences.index, counts)
+    around = zeros.index_add(0, sequences.index, length[rows.target])
+    by_around = around.argsort(descending=True, stable=True)
+    order = by_around[degree[by_around].argsort(descending=True, stable=True)]
+    return zeros.scatter(0, order, torch.arange(nodes, device=order.device))
