@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data import load, normalize_features
+from node2seq.data import Summary, load, normalize_features, read_graph, summarise
 from node2seq.errors import Node2SeqError
 from node2seq.runs import RunConfig, RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
@@ -39,27 +40,19 @@ class Graph:
         ids = self.data.get("node_ids")
         return list(range(self.data.x.size(0))) if ids is None else list(ids)  # pyright: ignore[reportOptionalMemberAccess]
 
-    @property
-    def notes(self) -> list[str]:
-        """What was said aloud when the files were read: columns left out, edges merged."""
-        report = self.data.get("report")
-        return [] if report is None else list(report.notes)
+    @cached_property
+    def summary(self) -> Summary:
+        """Sizes, shape, and what was dropped or merged when it was read."""
+        return summarise(self.data)
 
     def describe(self, source: Source) -> dict[str, Any]:
         """Return what config.json says of the graph."""
-        x, edge_index, y = _parts(self.data)
-        counts = torch.bincount(y[y >= 0], minlength=len(self.class_names))
         return {
-            "nodes": x.size(0),
-            "edges": edge_index.size(1) // (1 if source.reading.get("directed") else 2),
-            "features": x.size(1),
-            "labelled": int((y >= 0).sum()),
+            "summary": self.summary.as_dict(),
             "class_names": self.class_names,
-            "class_counts": counts.tolist(),
             "sha256": self.sha256,
             "files": {str(file): sha256_file(file) for file in source.files},
             "schema": self.data.get("schema"),
-            "notes": self.notes,
         }
 
 
@@ -69,8 +62,6 @@ def open_graph(config: RunConfig, say: Say | None = None) -> Graph:
     if source.name is not None:
         data = load(source.name, root=source.root, say=say, **source.reading)
     else:
-        from node2seq.data import read_graph
-
         data = read_graph(source.edges, source.nodes, source.label, say=say, **source.reading)
     return _ready(data, config.row_normalize)
 
@@ -99,8 +90,6 @@ def open_new(folder: RunFolder, edges: str | None, nodes: str | None, say: Say |
     """Read another graph with the columns and categories of the run's own."""
     config = folder.run
     schema = folder.config["graph"].get("schema")
-    from node2seq.data import read_graph
-
     # The schema knows the columns' names and kinds; only how cells are separated is not part of it.
     data = read_graph(edges, nodes, schema=schema, say=say)
     graph = _ready(data, config.row_normalize)

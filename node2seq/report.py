@@ -36,10 +36,14 @@ def render(folder: RunFolder) -> str:
         _warnings(outcome.warnings),
         _cards(outcome),
         _section("Learning curves", _curves(folder.history(), outcome.best_epoch)),
-        _section("Comparison on the same split", _comparison(folder, outcome)),
-        _section("Figures at the chosen epoch", _parts(outcome.metrics)),
-        _section(f"Class by class ({PARTS[judged]} nodes)", _classes(found, names)),
-        _section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
+        _beside(
+            _section("Figures at the chosen epoch", _parts(outcome.metrics)),
+            _section("Comparison on the same split", _comparison(folder, outcome)),
+        ),
+        _beside(
+            _section(f"Class by class ({PARTS[judged]} nodes)", _classes(found, names)),
+            _section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
+        ),
         '<div class="columns">'
         + _section("Model", _pairs({"name": outcome.config.model, **config["model"]["options"]}))
         + _section("Training", _pairs({**config["run"]["settings"], **_training(outcome)}))
@@ -66,6 +70,10 @@ def render(folder: RunFolder) -> str:
 
 def _section(title: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
+
+
+def _beside(*sections: str) -> str:
+    return f'<div class="beside">{"".join(sections)}</div>'
 
 
 def _warnings(texts: Iterable[str]) -> str:
@@ -128,7 +136,7 @@ def _comparison(folder: RunFolder, outcome: Outcome) -> str:
         ]
         for one in outcomes
     ]
-    heads = ["model", "validation accuracy", "test accuracy", "macro-F1", "ROC-AUC", "epoch", "seconds"]
+    heads = ["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch", "seconds"]
     return _table(heads, rows)
 
 
@@ -171,10 +179,14 @@ def _training(outcome: Outcome) -> dict[str, Any]:
 
 
 def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
-    names, counts = graph["class_names"], graph.get("class_counts") or []
-    shown = {key: graph.get(key) for key in ("nodes", "edges", "features", "labelled")}
-    shown["row-normalised"] = row_normalize
-    shown["classes"] = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=False))
+    summary = graph["summary"]
+    keys = ("nodes", "edges", "features", "labelled", "components", "isolated", "largest_degree")
+    shown = {key.replace("_", " "): summary.get(key) for key in keys}
+    homophily = summary.get("homophily")
+    shown["homophily"] = "–" if homophily is None else f"{homophily:.2f}"
+    shown["classes"] = ", ".join(f"{name} ({count})" for name, count in summary["class_counts"].items())
+    shown["features row-normalised"] = row_normalize
+    shown["notes"] = "; ".join(summary.get("notes") or ()) or "none"
     shown["SHA-256"] = graph.get("sha256")
     return shown
 

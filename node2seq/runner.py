@@ -116,6 +116,9 @@ def train_run(
     options = complete_options(config.model, config.options, f"options of {config.model}")
     config = replace(config, options=options)
     _check_start(folder, config, resume)
+    device = pick_device(config.device)
+    # What cannot be read or trained on leaves no folder behind.
+    new = None if folder.exists else _new_run(config, device, say)
     make_folder(folder.path)
     with locked(folder.path):
         _check_start(folder, config, resume)  # another process may have been here until a moment ago
@@ -123,12 +126,11 @@ def train_run(
         if folder.finished:
             folder.checkpoint_file.unlink(missing_ok=True)
             return Outcome.of(folder)
-        device = pick_device(config.device)
-        if folder.exists:
+        if new is None or folder.exists:
             graph = open_again(folder, say)
         else:
-            graph = open_graph(config, say)
-            _write_config(folder, config, graph, device)
+            graph = new.graph
+            folder.write_config(new.config, new.split)
         fitter, spent = _prepare(folder, graph, device)
         if on_start is not None:
             on_start(RunStart(folder.path, folder.run, graph, folder.split, fitter.epoch, fitter.warnings))
@@ -194,11 +196,11 @@ def load_model(folder: RunFolder, device: str = "auto") -> nn.Module:
 def _check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     if folder.exists:
         if not resume:
-            state = "a finished run" if folder.finished else "an unfinished run"
+            done = folder.finished
             raise Node2SeqError(
                 str(folder.path),
-                f"it holds {state}, and nothing is overwritten",
-                "Go on with `--resume`, or give another folder with `--out`",
+                f"it holds {'a finished' if done else 'an unfinished'} run, and nothing is overwritten",
+                "Give another folder with `--out`" + ("" if done else ", or go on with `--resume`"),
             )
         changed = folder.run.differences(config)
         if changed:
@@ -215,9 +217,18 @@ def _check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
         )
 
 
-def _write_config(folder: RunFolder, config: RunConfig, graph: Graph, device: torch.device) -> None:
+@dataclass(frozen=True)
+class _NewRun:
+    graph: Graph
+    split: Split
+    config: dict[str, Any]
+
+
+def _new_run(config: RunConfig, device: torch.device, say: Say | None) -> _NewRun:
+    graph = open_graph(config, say)
     split = make_split(graph.data, config.split_rule, config.seed)
     entry = model_entry(config.model, graph.data.num_node_features, len(graph.class_names), config.options)
+    Fitter(_new_model(entry, config.seed, device), graph.data, split, config.settings)  # checks everything
     described = {
         "model": entry,
         # Name and options stand under "model", where anybody can build the model from; not twice.
@@ -225,9 +236,7 @@ def _write_config(folder: RunFolder, config: RunConfig, graph: Graph, device: to
         "graph": graph.describe(config.source),
         "environment": describe(device),
     }
-    # Whatever cannot be trained on is refused before the folder becomes a run.
-    Fitter(_new_model(entry, config.seed, device), graph.data, split, config.settings)
-    folder.write_config(described, split)
+    return _NewRun(graph, split, described)
 
 
 def _new_model(entry: Mapping[str, Any], seed: int, device: torch.device) -> nn.Module:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -99,7 +100,8 @@ class RunConfig:
     @property
     def name(self) -> str:
         """The folder's name unless told otherwise."""
-        return f"{self.source.title}-{self.model}-s{self.seed}"
+        name = f"{self.source.title}-{self.model}-s{self.seed}".replace("*", "-star")
+        return re.sub(r"[^\w.-]+", "_", name)
 
     def differences(self, other: RunConfig) -> list[str]:
         """Name the fields that make two runs differ; where the data lies and the device do not."""
@@ -211,7 +213,7 @@ class RunFolder:
 
     def baseline_folder(self, config: RunConfig) -> RunFolder:
         """Where the run lies that this one is compared with."""
-        return RunFolder(self.path / f"baseline-{config.model}")
+        return RunFolder(self.path / f"baseline-{config.model.replace('*', '-star')}")
 
     def write_config(self, config: Mapping[str, Any], split: Split) -> None:
         """Start a run: the split first, since a config makes the folder a run."""

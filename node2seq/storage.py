@@ -85,7 +85,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors.torch import load
 
     content = _read(path)
-    if content[:1] == b"\x80" or content[:2] == b"PK":
+    # A safetensors file starts with a length, which may look like anything, and then its JSON header.
+    if content[8:9] != b"{" and (content[:1] == b"\x80" or content[:2] == b"PK"):
         raise Node2SeqError(
             str(path),
             "it is a pickle under another name, and opening a pickle can run any program",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from node2seq.cli import evaluate, info, predict, train
+from node2seq.cli import data, evaluate, info, predict, train
 from node2seq.cli.root import Root
 
 app = typer.Typer(
@@ -22,3 +22,4 @@ app.command("train", epilog=train.EPILOG)(train.train)
 app.command("evaluate", epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command("predict", epilog=predict.EPILOG)(predict.predict)
 app.command("info", epilog=info.EPILOG)(info.info)
+app.add_typer(data.app, name="data")

@@ -75,7 +75,7 @@ def _run(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {
         "state": "finished" if folder.finished else "unfinished",
         "data": run.source.title,
-        "nodes": config["graph"].get("nodes"),
+        "nodes": config["graph"].get("summary", {}).get("nodes"),
         "classes": config["graph"].get("class_names"),
         "model": config["model"],
         "settings": config["run"]["settings"],

@@ -74,6 +74,13 @@ def make_config(given: Given, file: ConfigFile) -> RunConfig:
             "a run has one graph",
             "Give a name or files, not both",
         )
+    misplaced = sorted(set(source.reading) - {"directed"}) + (["label"] if source.label else [])
+    if source.name is not None and misplaced:
+        raise Node2SeqError(
+            f"{misplaced[0]} with the data set {source.name}",
+            "it tells how to read files of your own",
+            "Leave it out",
+        )
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")

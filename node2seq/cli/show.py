@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,22 +29,38 @@ class Finished:
     baseline: Outcome | None
 
 
-def start(console: Console, begun: RunStart) -> None:
-    """Say what is about to be trained."""
-    about = begun.graph.describe(begun.config.source)
-    split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
-    state = f"goes on after epoch {begun.epoch}" if begun.epoch else "training"
-    console.print(
-        f"[bold]{escape(begun.config.source.title)}[/]: {about['nodes']} nodes, {about['edges']} edges, "
-        f"{about['features']} features, {len(about['class_names'])} classes; split {split}, "
-        f"seed {begun.config.seed}\n[bold]{begun.config.model}[/]: {state}, {escape(str(begun.folder))}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    for note in begun.graph.notes:
-        console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
+def start(console: Console, begun: RunStart, with_graph: bool) -> None:
+    """Say what is about to be trained, and on what graph unless that was said before."""
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    about = begun.graph.summary
+    if with_graph:
+        _graph(line, begun)
     for warning in begun.warnings:
-        console.print(f"[yellow]Warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        line(f"[yellow]warning:[/] {escape(warning)}")
+    epochs = begun.config.settings.epochs - begun.epoch
+    state = f"goes on after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
+    line(
+        f"[bold]{begun.config.model}[/]: {state}, about {about.seconds_per_epoch * epochs:.0f} s "
+        f"and {about.training_bytes / 2**30:.1f} GiB → {escape(str(begun.folder))}"
+    )
+
+
+def _graph(line: Callable[[str], None], begun: RunStart) -> None:
+    about = begun.graph.summary
+    split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
+    homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
+    balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())
+    line(
+        f"[bold]{escape(begun.config.source.title)}[/]: {about.nodes} nodes, {about.edges} edges, "
+        f"{about.features} features, {about.classes} classes; {about.components} components, "
+        f"{about.isolated} isolated nodes{homophily}"
+    )
+    line(f"classes: {escape(_shorten(balance))}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
+    for note in about.notes:
+        line(f"note: {escape(note)}")
 
 
 def results(console: Console, finished: Sequence[Finished]) -> None:
@@ -90,6 +106,10 @@ def as_json(finished: Sequence[Finished]) -> str:
         return json.dumps(entries[0])
     own, *others = [_summary(outcomes) for outcomes in _side_by_side(finished)]
     return json.dumps({"runs": entries, **own, "baseline": others[0] if others else None})
+
+
+def _shorten(text: str, width: int = 200) -> str:
+    return text if len(text) <= width else text[: width - 2] + " …"
 
 
 def percent(value: float | None) -> str:

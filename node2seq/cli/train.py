@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from node2seq.cli import reading
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -51,6 +52,16 @@ def train(
     label: Annotated[
         str | None, typer.Option(help="Column of --nodes to predict.", show_default=False)
     ] = None,
+    source: reading.SourceColumn = None,
+    target: reading.TargetColumn = None,
+    id_column: reading.IdColumn = None,
+    split: reading.SplitColumn = None,
+    directed: reading.Directed = False,
+    fill: reading.Fill = None,
+    features: reading.Features = None,
+    categorical: reading.Categorical = None,
+    ignore: reading.Ignore = None,
+    delimiter: reading.Delimiter = None,
     data_root: Annotated[
         Path | None,
         typer.Option(
@@ -117,6 +128,18 @@ def train(
             edges=_absolute(edges),
             nodes=_absolute(nodes),
             label=label,
+            reading=reading.arguments(
+                source=source,
+                target=target,
+                id=id_column,
+                split=split,
+                directed=directed,
+                fill=fill,
+                features=features,
+                categorical=categorical,
+                ignore=ignore,
+                delimiter=delimiter,
+            ),
         ),
         model=model,
         baseline=baseline,
@@ -153,14 +176,19 @@ def _run(job: Job, console: Console, checkpoint_seconds: float) -> Finished:
     baseline = None
     if job.config.baseline is not None:
         second = RunFolder(job.folder).baseline_folder(job.config.baseline)
-        baseline = _train(job.config.baseline, second.path, True, console, checkpoint_seconds)
+        baseline = _train(job.config.baseline, second.path, True, console, checkpoint_seconds, False)
         write_report(second.path)
     write_report(job.folder)
     return Finished(own, baseline)
 
 
 def _train(
-    config: RunConfig, folder: Path, resume: bool, console: Console, checkpoint_seconds: float
+    config: RunConfig,
+    folder: Path,
+    resume: bool,
+    console: Console,
+    checkpoint_seconds: float,
+    with_graph: bool = True,
 ) -> Outcome:
     from node2seq.cli.progress import progress
     from node2seq.cli.show import start
@@ -170,7 +198,7 @@ def _train(
         shown: list[OnEpoch] = []
 
         def on_start(begun: RunStart) -> None:
-            start(console, begun)
+            start(console, begun, with_graph)
             bar = progress(console, begun.config.model, begun.config.settings.epochs, begun.epoch)
             shown.append(stack.enter_context(bar))
 
