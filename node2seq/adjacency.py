@@ -16,16 +16,16 @@ SparseTensor: Any = _SparseTensor
 
 
 def edges_of(edge_index: Any, flow: str) -> tuple[Tensor, Tensor]:
-    """The source and the target of each edge. A sparse adjacency has a row for each target."""
+    """The source and the target of each edge, int64. A sparse adjacency has a row for each target."""
     if isinstance(edge_index, SparseTensor):
         row, col, _ = edge_index.coo()
         return col, row
     if is_torch_sparse_tensor(edge_index):
         (row, col), _ = to_edge_index(edge_index)
-        return col, row
+        return col.long(), row.long()
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
-    first, second = edge_index[0], edge_index[1]
+    first, second = edge_index[0].long(), edge_index[1].long()
     return (first, second) if flow == "source_to_target" else (second, first)
 
 

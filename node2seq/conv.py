@@ -1,7 +1,7 @@
 """The layer: score → rank → convolve → read out."""
 
 # No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, UninitializedParameter
 from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.typing import Adj, OptPairTensor, Size
+from torch_geometric.utils import softmax
 
 from node2seq import ops
 from node2seq.adjacency import edges_of, sequences_of
@@ -90,6 +91,22 @@ class Node2SeqConv(MessagePassing):
         - **output:** node features :math:`(|\mathcal{V}_t|, D)`; with ``return_trace=True`` also a
           :class:`Trace`
     """
+
+    # PyG would read the arguments off the source of the class, and misreads some subclasses.
+    propagate_type: ClassVar = {
+        "x": Tensor,
+        "alpha": Tensor,
+        "key": Tensor,
+        "entry_of_edge": Tensor,
+        "ranked": Any,
+    }
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # PyG puts generated code that explainers cannot enter in the place of a class's `propagate`, and
+        # keeps the original for them. What a subclass inherits must not pass for the original.
+        if "propagate" not in cls.__dict__:
+            cls.propagate = MessagePassing.propagate
 
     def __init__(
         self,
@@ -223,7 +240,7 @@ class Node2SeqConv(MessagePassing):
             if self.order != "attention":
                 ranking = ops.rearrange(ranking, sequences, seed=self.order_seed)
             if is_listened_to(self) or type(self).message is not Node2SeqConv.message:
-                out, winner = self._propagate_messages(edge_index, size, key, query, sequences, ranking)
+                out, winner = self._propagate_messages(edge_index, key, query, sequences, ranking)
             else:
                 if self.hops == 1:
                     ranked = sequences.reorder(ranking.entry)
@@ -253,41 +270,31 @@ class Node2SeqConv(MessagePassing):
     # Message passing, edge by edge: what explainers and hooks see #############
 
     def _propagate_messages(
-        self,
-        edge_index: Adj,
-        size: Size,
-        key: Tensor,
-        query: Tensor,
-        sequences: ops.Sequences,
-        ranking: ops.Ranking,
+        self, edge_index: Adj, key: Tensor, query: Tensor, sequences: ops.Sequences, ranking: ops.Ranking
     ) -> tuple[Tensor, Tensor | None]:
         source, target = edges_of(edge_index, self.flow)
         rows, span = sequences.rows, max(sequences.num_sources, 1)
         entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
 
         # The attention that explainers read: the softmax of the scores over each node's neighbours.
-        local = ranking.entry >= 0
-        score = ranking.score.new_empty(rows.num_entries)
-        score[:] = ops.reference.score(query, key, sequences)
-        score[ranking.entry[local]] = ranking.score[local]
-        top = score.new_full((rows.num_rows,), -torch.inf).scatter_reduce(0, rows.target, score, "amax")
-        attention = (score - top[rows.target]).exp()
-        total = attention.new_zeros(rows.num_rows).index_add(0, rows.target, attention)
-        alpha = (attention / total[rows.target])[entry_of_edge]
+        with torch.no_grad():
+            score = ops.reference.score(query, key, sequences)
+            alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)[entry_of_edge]
 
-        pair = (key, query) if self._source == 0 else (query, key)
-        self._winner: Tensor | None = None
+        # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
+        # and sparse matrices not in every layout: messages need the sources and plain edges only.
+        sizes = (sequences.num_sources, rows.num_rows)
+        winners: list[Tensor | None] = []
         out = self.propagate(
-            edge_index,
-            size=size,
-            x=pair,
+            torch.stack([source, target] if self._source == 0 else [target, source]),
+            size=(sizes[self._source], sizes[self._target]),
+            x=key,
             alpha=alpha,
             key=key,
             entry_of_edge=entry_of_edge,
-            ranked=(sequences, ranking),
+            ranked=(sequences, ranking, winners),
         )
-        winner, self._winner = self._winner, None
-        return out, winner
+        return out, winners[0] if winners else None
 
     def message(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -304,17 +311,16 @@ class Node2SeqConv(MessagePassing):
 
         Self entries that were added and non-local nodes are no edges: their rows come from ``key``.
         """
-        sequences, ranking = ranked
+        sequences, ranking, winners = ranked
         entries = sequences.rows.num_entries
         merged = inputs.new_zeros(entries, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
-        edges = torch.bincount(entry_of_edge, minlength=entries)
+        edges = entry_of_edge.new_zeros(entries).scatter_add(0, entry_of_edge, torch.ones_like(entry_of_edge))
         merged = merged / edges.clamp(min=1)[:, None]
         table = torch.cat([merged, key])
         is_edge = (ranking.entry >= 0) & (edges > 0)[ranking.entry]
         row = torch.where(is_edge, ranking.entry, entries + ranking.node)
-        out, self._winner = self._convolve(
-            table, ops.Sequences(sequences.rows, row, table.size(0)), ops.reference
-        )
+        out, winner = self._convolve(table, ops.Sequences(sequences.rows, row, table.size(0)), ops.reference)
+        winners.append(winner)
         return out
 
     # Checks ###################################################################

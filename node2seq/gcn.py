@@ -1,9 +1,10 @@
 """The GCN layer of PyTorch Geometric, aggregated deterministically."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch_geometric.nn
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj, OptTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
@@ -19,6 +20,11 @@ class GCNConv(torch_geometric.nn.GCNConv):
     that is built once per edge index. Weighted graphs, sparse adjacencies, explainers and hooks take PyG's
     own way.
     """
+
+    # PyG reads the arguments off the source of the class, which it looks up by name: ours hides its own.
+    propagate_type: ClassVar = {"x": Tensor, "edge_weight": OptTensor}
+    # Not the code that PyG generates for its own layer, which explainers cannot enter.
+    propagate = MessagePassing.propagate
 
     def __init__(self, in_channels: int, out_channels: int, *, backend: str = "auto", **kwargs: Any) -> None:
         ops.check_backend(backend)

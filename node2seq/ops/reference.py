@@ -75,11 +75,13 @@ def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tenso
     length = rows.length()
     out = x.new_zeros(winner.shape)
     for t in taps:
-        place = winner + t
-        entry = (rows.ptr[:-1, None] + place).clamp(max=max(rows.num_entries - 1, 0))
-        row = sequences.index[entry] if rows.num_entries else entry
         projected = project(x, weight[..., t, :, :])
-        out = out + projected[row, channels] * (place < length[:, None])
+        if not rows.num_entries:  # nothing to gather: zeros, with a gradient of zero
+            out = out + projected[:0].sum(0)
+            continue
+        place = winner + t
+        entry = (rows.ptr[:-1, None] + place).clamp(max=rows.num_entries - 1)
+        out = out + projected[sequences.index[entry], channels] * (place < length[:, None])
     return out, winner
 
 
