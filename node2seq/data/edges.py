@@ -30,21 +30,35 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
     self_loops = int(kept.size - np.count_nonzero(kept))
     if self_loops:
         source, target = source[kept], target[kept]
+    keys = source * num_nodes + target if directed else np.minimum(source, target)
     if not directed:
-        source, target = np.minimum(source, target), np.maximum(source, target)
-    # Sorting numbers and comparing neighbours: np.unique would hash them, 100 times slower on 10 M edges.
-    keys = np.sort(source * num_nodes + target)
+        keys *= num_nodes
+        keys += np.maximum(source, target)
+    # Sort and compare neighbours: np.unique would hash the keys, 50 times slower on 10 M edges. In place,
+    # since a fresh array of that size costs more than the sum that fills it.
+    keys.sort()
     distinct = keys[np.append(True, keys[1:] != keys[:-1])] if keys.size else keys
     counts = EdgeCounts(edge_index.size(1), self_loops, keys.size - distinct.size)
-    first, second = _apart(distinct, num_nodes)
-    if not directed:
-        first, second = _apart(np.sort(np.append(distinct, second * num_nodes + first)), num_nodes)
-    return torch.from_numpy(np.stack([first, second])), counts
+    if directed:
+        return _apart(distinct, num_nodes), counts
+    keys = np.empty(2 * distinct.size, dtype=np.int64)
+    keys[: distinct.size] = distinct
+    low = distinct // max(num_nodes, 1)
+    # (low, high) → (high, low): high · N + low = (key − low · N) · N + low.
+    distinct -= low * num_nodes
+    distinct *= num_nodes
+    distinct += low
+    keys[distinct.size :] = distinct
+    keys.sort()
+    return _apart(keys, num_nodes), counts
 
 
-def _apart(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    first = keys // max(num_nodes, 1)
-    return first, keys - first * num_nodes
+def _apart(keys: np.ndarray, num_nodes: int) -> Tensor:
+    edges = np.empty((2, keys.size), dtype=np.int64)
+    np.floor_divide(keys, max(num_nodes, 1), out=edges[0])
+    np.multiply(edges[0], -num_nodes, out=edges[1])
+    edges[1] += keys
+    return torch.from_numpy(edges)
 
 
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -72,8 +72,8 @@ def _check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: b
             f"all labels in column {text.name!r} are {names[0]!r}",
             "Give labels of at least two classes, or name another column",
         )
-    counts = text.drop_nulls().value_counts()
-    lonely = sorted(counts.filter(counts["count"] == 1)[text.name].to_list())
+    counts = text.drop_nulls().alias("class").value_counts()  # the user's column may be called "count"
+    lonely = sorted(counts.filter(counts["count"] == 1)["class"].to_list())
     if needs_pairs and lonely:
         which = (
             f"class {lonely[0]!r} has" if len(lonely) == 1 else f"{len(lonely)} classes ({some(lonely)}) have"

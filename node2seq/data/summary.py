@@ -69,7 +69,7 @@ def summarise(data: Data) -> Summary:
         classes=len(counts),
         labelled=int((y >= 0).sum()),
         class_counts=counts,
-        homophily=_homophily(data.edge_index, y),
+        homophily=_homophily(one_way, y),
         components=int((component > 0).sum()),
         largest_component=int(component.max()),
         isolated=int((touched == 0).sum()),
@@ -91,11 +91,11 @@ def _class_counts(y: Tensor, names: list[str] | None) -> dict[str, int]:
 
 
 def _homophily(edge_index: Tensor, y: Tensor) -> float | None:
-    ends = y[edge_index]
-    known = (ends >= 0).all(dim=0)
-    if not known.any():
-        return None
-    return float((ends[0] == ends[1])[known].double().mean())
+    label = y.int()
+    one, other = label[edge_index[0]], label[edge_index[1]]
+    known = (one >= 0) & (other >= 0)
+    edges = int(known.sum())
+    return int(((one == other) & known).sum()) / edges if edges else None
 
 
 # Measured with the default network (hidden 64, kernel 3, one hop) on two CPU cores.

@@ -292,9 +292,14 @@ def _series(name: str, values: Any) -> pl.Series:
 
     if isinstance(values, pl.Series):
         return values.alias(name)
-    array = np.asarray(values) if isinstance(values, np.ndarray) else None
-    if array is not None and array.dtype.kind in "iufb":
-        return pl.Series(name, np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
+        native = values.astype(values.dtype.newbyteorder("="), copy=False)
+        return pl.Series(name, np.ascontiguousarray(native))
+    if not isinstance(values, np.ndarray):
+        try:
+            return pl.Series(name, list(values))
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            pass  # cells of several kinds
     # Python objects: ids beyond 64 bits, text, and nan or None where something is missing.
     cells = [None if value is None or value != value else str(value) for value in list(values)]
     return pl.Series(name, cells, dtype=pl.String)

@@ -137,12 +137,12 @@ def test_the_rule_is_taken_from_the_graph():
     [
         ((LABELS, "50/50"), "rule='50/50': no such split rule. Take one of fixed, 20/500/rest, 20/30/rest"
          ", 60/20/20, or the name of a data set."),
-        ((LABELS, "fixed"), "rule='fixed': the graph carries no train, val and test masks. Take another rule, "
-         "or give a split column."),
+        ((LABELS, "fixed"), "rule='fixed': the graph carries no train, val and test masks. Take another rule,"
+         " or give a split column."),
         ((LABELS, "60/20/20", -1), "seed=-1: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),
         ((LABELS, "60/20/20", 1.5), "seed=1.5: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),
-        ((LABELS.float(),), "labels of shape [844] and type torch.float32: a split needs one class number per "
-         "node. Give y as int64 of shape [N]."),
+        ((LABELS.float(),), "labels of shape [844] and type torch.float32: a split needs one class number per"
+         " node. Give y as int64 of shape [N]."),
         ((Data(),), "the graph: it has no labels `y`. Give a label column, or set data.y."),
     ],
 )  # fmt: skip

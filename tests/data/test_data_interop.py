@@ -1,0 +1,172 @@
+from typing import Any
+
+import networkx as nx
+import polars as pl
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from node2seq.data import (
+    from_frames,
+    from_networkx,
+    from_pyg,
+    load,
+    make_split,
+    summarise,
+    to_frames,
+    to_networkx,
+    to_pyg,
+    write_graph,
+)
+from node2seq.errors import Node2SeqError
+
+
+def assert_same(one: Data, other: Data) -> None:
+    for name in ("x", "edge_index", "y"):
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_frames_there_and_back():
+    karate = load("karate")
+    edges, nodes = to_frames(karate)
+    assert (edges.height, nodes.height, nodes.columns[:3]) == (78, 34, ["id", "label", "f0"])
+    back = from_frames(edges, nodes, "label")
+    assert_same(karate, back)
+    # Names of nodes and classes survive as well.
+    named = from_frames(
+        edges.cast(pl.String), nodes.with_columns(pl.format("c{}", "label").alias("label")), "label"
+    )
+    again = from_frames(*to_frames(named), "label")
+    assert_same(named, again)
+    assert again.class_names == ["c0", "c1", "c2", "c3"]
+
+
+def test_pandas_frames():
+    pd = pytest.importorskip("pandas")
+    karate = load("karate")
+    edges, nodes = to_frames(karate)
+    nodes = pd.DataFrame({name: nodes[name].to_list() for name in nodes.columns})
+    edges = pd.DataFrame({name: edges[name].to_list() for name in edges.columns})
+    assert_same(karate, from_frames(edges, nodes, "label"))
+
+
+def test_masks_and_splits_are_written(tmp_path):
+    karate = load("karate")
+    split = make_split(karate, seed=1)
+    _, nodes = to_frames(karate, split)
+    assert nodes["split"].value_counts().sort("split").rows() == [("test", 8), ("train", 19), ("val", 7)]
+    masked = from_frames(*to_frames(karate, split), "label", split="split")
+    assert to_frames(masked)[1]["split"].to_list() == nodes["split"].to_list()
+    with pytest.raises(Node2SeqError) as caught:
+        write_graph(karate, tmp_path / "e.csv", tmp_path / "n.xlsx")
+    assert "End it in .csv, .tsv or .parquet" in str(caught.value)
+    with pytest.raises(Node2SeqError) as caught:
+        write_graph(karate, tmp_path / "no" / "e.csv", tmp_path / "n.csv")
+    assert "it cannot be written (No such file or directory)" in str(caught.value)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    karate = load("karate")
+    edges, nodes = tmp_path / "e.csv", tmp_path / "n.csv"
+    write_graph(karate, edges, nodes)
+    before = edges.read_bytes()
+
+    def full(self, file, **options):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_csv", full)
+    with pytest.raises(Node2SeqError, match="No space left on device"):
+        write_graph(karate, edges, nodes)
+    assert edges.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["e.csv", "n.csv"]
+
+
+def test_networkx_there_and_back():
+    graph = nx.karate_club_graph()
+    data = from_networkx(graph, "club")
+    assert data.class_names == ["Mr. Hi", "Officer"]
+    assert data.edge_index is not None
+    assert data.num_edges == 156
+    back = to_networkx(data)
+    assert nx.is_isomorphic(back, graph)
+    assert back.nodes["0"]["label"] == "Mr. Hi"
+    assert {frozenset(edge) for edge in back.edges} == {frozenset(map(str, edge)) for edge in graph.edges}
+
+
+def test_networkx_attributes_are_columns_and_direction_is_kept():
+    graph: Any = nx.DiGraph([("a", "b"), ("b", "a"), ("b", "c")])
+    nx.set_node_attributes(graph, {"a": 1.0, "b": 2.0, "c": 3.0}, "size")
+    nx.set_node_attributes(graph, {"a": "x", "b": "y"}, "kind")
+    graph.add_node("d", size=4.0, kind="x")
+    graph.add_node("e", size=4.0, kind="y")
+    data = from_networkx(graph, "kind", features=["size"])
+    assert data.x is not None
+    assert data.x.view(-1).tolist() == [1, 2, 3, 4, 4]
+    assert data.edge_index is not None
+    assert data.edge_index.tolist() == [[0, 1, 1], [1, 0, 2]]
+    assert isinstance(data.y, torch.Tensor)
+    assert data.y.tolist() == [0, 1, -1, 0, 1]
+    assert isinstance(to_networkx(data), nx.DiGraph)
+    with pytest.raises(Node2SeqError, match="it has no nodes"):
+        from_networkx(nx.Graph())
+
+
+def test_pyg_there_and_back():
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 1, 0]])
+    given = Data(x=torch.eye(3), edge_index=edge_index, y=torch.tensor([0, 1, 0]))
+    data = from_pyg(given)
+    assert data.edge_index is not None
+    assert data.edge_index.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
+    assert summarise(data).self_loops_dropped == 1
+    plain = to_pyg(data)
+    assert sorted(plain.keys()) == ["edge_index", "x", "y"]
+    assert from_pyg(given, directed=True).num_edges == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Data(x=torch.eye(2)),
+         "the graph: it lacks `x` or `edge_index`. Give a torch_geometric.data.Data with both."),
+        (Data(x=torch.eye(2), edge_index=torch.tensor([[0], [2]])),
+         "edge_index from 0 to 2: the graph has 2 nodes, numbered from 0. "
+         "Number the nodes by the rows of x."),
+        (Data(x=torch.eye(2), edge_index=torch.tensor([0, 1])),
+         "x of shape [2, 2], edge_index of shape [2]: they must be [N, C] and [2, E]. Reshape them."),
+        (Data(x=torch.eye(2) / 0, edge_index=torch.tensor([[0], [1]])),
+         "x: it holds NaN or infinite values. Replace them."),
+        (Data(x=torch.eye(2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([1])),
+         "1 labels: the graph has 2 nodes. Give one label per node, −1 for none."),
+    ],
+)  # fmt: skip
+def test_pyg_graphs_that_cannot_be_used(data, message):
+    with pytest.raises(Node2SeqError) as caught:
+        from_pyg(data)
+    assert str(caught.value) == message
+
+
+def test_summary_by_hand():
+    edges = {"source": list("aabcxqq"), "target": list("bacdyqx")}
+    nodes = {"id": list("abcdxyqz"), "label": ["1", "1", "2", None, "2", "2", "1", None]}
+    summary = summarise(from_frames(edges, nodes, "label"))
+    assert (summary.nodes, summary.edges, summary.directed) == (8, 5, False)
+    assert (summary.components, summary.largest_component, summary.isolated) == (3, 4, 1)
+    assert (summary.largest_degree, summary.self_loops_dropped, summary.duplicates_merged) == (2, 2, 0)
+    assert (summary.classes, summary.labelled, summary.class_counts) == (2, 6, {"1": 3, "2": 3})
+    assert summary.homophily == pytest.approx(2 / 4)  # a–b, b–c, x–y, q–x between labelled nodes
+    assert summary.notes
+    assert summary.as_dict()["nodes"] == 8
+
+
+def test_summary_of_a_directed_graph_and_of_no_edges():
+    summary = summarise(from_frames({"source": [1, 2], "target": [2, 1]}, directed=True))
+    assert (summary.edges, summary.largest_degree, summary.homophily, summary.classes) == (2, 2, None, 0)
+    summary = summarise(from_frames({"source": [], "target": []}, {"id": [1, 2, 3], "f": [0, 1, 2]}))
+    assert (summary.edges, summary.components, summary.isolated, summary.largest_degree) == (0, 3, 3, 0)
+
+
+def test_the_estimate_grows_with_the_graph(known):
+    small, large = summarise(known("texas")), summarise(known("squirrel"))
+    assert 0 < small.seconds_per_epoch < large.seconds_per_epoch < 60
+    assert 0 < small.training_bytes < large.training_bytes < 16 * 2**30
