@@ -1,15 +1,17 @@
 """What every test file may ask for."""
 
+import os
+
+# The tests' tensors are small: a second thread waits more than it works, and slows down what runs beside it.
+# Set before torch is imported, and inherited by every process that a test starts.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from node2seq import Node2SeqError
-
-# Two cores are what the smallest machines have; more threads than that only add noise to the timings.
-torch.set_num_threads(min(torch.get_num_threads(), 2))
 
 
 @pytest.fixture(scope="session")
