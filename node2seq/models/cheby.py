@@ -1,11 +1,12 @@
 """The Chebyshev network, and its layer aggregated deterministically."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
@@ -22,6 +23,10 @@ class ChebConv(torch_geometric.nn.ChebConv):
     ``out_channels`` numbers travel along an edge. Weighted graphs, other normalisations, sparse
     adjacencies, explainers and hooks take PyG's own way.
     """
+
+    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
+    propagate_type: ClassVar = {"x": Tensor, "norm": Tensor}
+    propagate = MessagePassing.propagate  # and not the code that it generated for its own
 
     def __init__(
         self, in_channels: int, out_channels: int, K: int, *, backend: str = "auto", **kwargs: Any

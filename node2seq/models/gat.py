@@ -1,11 +1,13 @@
 """The graph attention network, and its layer aggregated deterministically."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import OptPairTensor, OptTensor
 
 from node2seq import ops
 from node2seq.adjacency import sequences_of
@@ -27,6 +29,12 @@ class GATConv(torch_geometric.nn.GATConv):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         **kwargs: See :class:`torch_geometric.nn.GATConv`.
     """
+
+    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
+    propagate_type: ClassVar = {"x": OptPairTensor, "alpha": Tensor}
+    propagate = MessagePassing.propagate  # and not the code that it generated for its own
+    edge_updater_type: ClassVar = {"alpha": OptPairTensor, "edge_attr": OptTensor}
+    edge_updater = MessagePassing.edge_updater
 
     def __init__(
         self,

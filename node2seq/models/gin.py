@@ -1,10 +1,12 @@
 """The graph isomorphism network for node classification, and its layer aggregated deterministically."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import OptPairTensor
 
 from node2seq import ops
 from node2seq.adjacency import sequences_of
@@ -17,6 +19,10 @@ class GINConv(torch_geometric.nn.GINConv):
 
     Bipartite graphs, sparse adjacencies, explainers and hooks take PyG's own way.
     """
+
+    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
+    propagate_type: ClassVar = {"x": OptPairTensor}
+    propagate = MessagePassing.propagate  # and not the code that it generated for its own
 
     def __init__(self, nn: nn.Module, *, backend: str = "auto", **kwargs: Any) -> None:
         ops.check_backend(backend)

@@ -1,10 +1,11 @@
 """The simplified graph convolution, and its layer aggregated deterministically."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
@@ -19,6 +20,10 @@ class SGConv(torch_geometric.nn.SGConv):
     Projects first, which is the same and sends ``out_channels`` numbers along an edge instead of
     ``in_channels``. Weighted graphs, sparse adjacencies, explainers and hooks take PyG's own way.
     """
+
+    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
+    propagate_type: ClassVar = {"x": Tensor, "edge_weight": OptTensor}
+    propagate = MessagePassing.propagate  # and not the code that it generated for its own
 
     def __init__(
         self, in_channels: int, out_channels: int, K: int = 1, *, backend: str = "auto", **kwargs: Any
