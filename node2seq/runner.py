@@ -187,6 +187,7 @@ def predict_run(
 
 def load_model(folder: RunFolder, device: str = "auto") -> nn.Module:
     """Build a finished run's model with its chosen weights."""
+    _ = folder.run  # a config.json that was edited is named before anything else
     folder.final()
     model = build_model(folder.config["model"], folder.config_file)
     load_weights(model, folder.model_file, folder.identity)

@@ -74,9 +74,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(notes)
-    header = {"format": "pt", "node2seq": text, "sha256": _checksum(plain, text)}
-    write_bytes(path, save(plain, metadata=header))
+    text = json.dumps({"notes": notes, "sha256": _checksum(plain, json.dumps(notes))})
+    # One entry and not several: safetensors writes them in an order that changes from file to file.
+    write_bytes(path, save(plain, metadata={"node2seq": text}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -96,15 +96,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = load(content)
         size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
-        text = header.get("node2seq", "{}")
-        notes = json.loads(text)
+        ours = json.loads(header.get("node2seq", "{}"))
+        notes, digest = ours.get("notes", {}), ours.get("sha256")
     except (SafetensorError, ValueError, AttributeError) as error:
         raise Node2SeqError(
             str(path),
             f"it is not a whole safetensors file ({str(error).strip() or type(error).__name__})",
             "It was truncated or edited: restore it from a copy or train again",
         ) from error
-    if "sha256" in header and header["sha256"] != _checksum(tensors, text):
+    if digest is not None and digest != _checksum(tensors, json.dumps(notes)):
         raise Node2SeqError(
             str(path),
             "its checksum does not match its content",
