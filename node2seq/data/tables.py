@@ -223,10 +223,11 @@ def _open_npz(title: str, content: Path | bytes) -> Table:
     """
     arrays: dict[str, np.ndarray] = {}
     try:
-        source = io.BytesIO(content) if isinstance(content, bytes) else content
-        with np.load(source, allow_pickle=False) as file:
-            for name in file.files:
-                arrays[name] = file[name]
+        # Opened here and not by numpy, which would leave a damaged file open.
+        opened = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+        with opened, np.load(opened, allow_pickle=False) as archive:
+            for name in archive.files:
+                arrays[name] = archive[name]
     except Exception as error:
         # A damaged archive makes numpy raise whatever the damaged spot leads to; it all means the same.
         if isinstance(error, ValueError) and "pickle" in str(error):

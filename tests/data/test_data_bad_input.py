@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from node2seq.cli import app
 from node2seq.data import from_frames, read_graph
 from node2seq.errors import Node2SeqError
 
@@ -45,6 +47,11 @@ class Case:
         self.files = {edges_name: edges, nodes_name: nodes}
         self.edges_name, self.nodes_name = edges_name, nodes_name
         self.options = {"label": "label", **options}
+
+    def write(self, folder: Path) -> None:
+        for name, content in self.files.items():
+            if content is not None and name:
+                (folder / name).write_bytes(content)
 
 
 _SAVE = "Save it as CSV, TSV, Parquet or NPZ, and let its name say which."
@@ -197,9 +204,7 @@ def test_the_table_is_long_enough():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
 def test_bad_input(case: Case, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, content in case.files.items():
-        if content is not None and name:
-            Path(name).write_bytes(content)
+    case.write(tmp_path)
     with pytest.raises(Node2SeqError) as caught:
         read_graph(case.edges_name, case.nodes_name or None, **case.options)
     assert str(caught.value) == case.message
@@ -244,19 +249,31 @@ def test_a_new_graph_must_fit_the_schema():
     )
 
 
-@pytest.mark.parametrize(
-    "title",
-    ["unknown ids in edges", "Parquet renamed CSV", "a class with one node", "gzip damaged", "no such file"],
-)
-def test_the_terminal_shows_the_sentence_and_no_traceback(title, tmp_path):
-    case = next(case for case in CASES if case.title == title)
-    for name, content in case.files.items():
-        if content is not None:
-            (tmp_path / name).write_bytes(content)
-    command = [sys.executable, "-m", "node2seq", "data", "check", "--label", "label"]
-    command += ["--edges", case.edges_name, "--nodes", case.nodes_name]
+def command_of(case: Case) -> list[str]:
+    words = ["data", "check", "--edges", case.edges_name, "--label", str(case.options["label"])]
+    return [*words, "--nodes", case.nodes_name] if case.nodes_name else words
+
+
+PLAIN = [case for case in CASES if case.options == {"label": "label"}]
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.title)
+def test_the_command_ends_in_the_sentence(case: Case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case.write(tmp_path)
+    result = CliRunner().invoke(app, command_of(case))
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == f"Error: {case.message}"
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("title", ["unknown ids in edges", "gzip damaged"])
+def test_a_real_process_shows_no_traceback(title, tmp_path):
+    case = next(case for case in PLAIN if case.title == title)
+    case.write(tmp_path)
+    command = [sys.executable, "-m", "node2seq", *command_of(case)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"Error: {case.message}"
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""Random bytes, damaged files, strange cells: a graph comes out, or a Node2SeqError; nothing else, and soon."""
+"""Random bytes, damaged files, strange cells: a graph comes out, or a Node2SeqError, nothing else, soon."""
 
 import contextlib
 import gzip

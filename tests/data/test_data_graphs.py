@@ -83,7 +83,7 @@ def test_shuffled_rows_and_string_ids_are_the_same_graph_renumbered(known, tmp_p
     prefixed = [pl.format("node {}", column).alias(column) for column in edges.columns]
     named = nodes.with_columns(pl.format("node {}", "id").alias("id"))
     data = from_frames(edges.select(prefixed), named, schema=texas.schema)
-    order = torch.from_numpy(nodes["id"].cast(pl.Int64).to_numpy())
+    order = torch.tensor(nodes["id"].cast(pl.Int64).to_list())
     x, edge_index, y = tensors(data)
     assert torch.equal(x, tensors(texas)[0][order])
     assert torch.equal(y, tensors(texas)[2][order])
