@@ -129,6 +129,7 @@ class Node2SeqConv(MessagePassing):
         _check_at_least_one("kernel_size", kernel_size, "the number of taps of the convolution")
         _check_at_least_one("hops", hops, "how far away neighbours may be")
         _check_at_least_one("out_channels", out_channels, "the size of each output sample")
+        in_channels = _check_in_channels(in_channels)
         check_choice("readout", readout, READOUTS)
         check_choice("root", root, ROOTS)
         check_choice("nonlocal_order", nonlocal_order, NONLOCAL_ORDERS)
@@ -144,9 +145,11 @@ class Node2SeqConv(MessagePassing):
                 "the order of the neighbours depends on all channels together",
                 "Leave it out",
             )
-        # The sorted sequence is aggregated by `aggregate` below, not by one of PyG's aggregations.
-        kwargs.setdefault("aggr", None)
-        super().__init__(node_dim=0, **kwargs)
+        if kwargs.pop("aggr", None) is not None:
+            raise Node2SeqError(
+                "aggr", "the windows of the sorted sequence are combined by readout", "Pass readout instead"
+            )
+        super().__init__(aggr=None, node_dim=0, **kwargs)
 
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -209,8 +212,7 @@ class Node2SeqConv(MessagePassing):
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
         """
-        pair = x if isinstance(x, (tuple, list)) else (x, x)
-        x_src, x_dst = self._check_features(pair[self._source], pair[self._target], size)
+        x_src, x_dst = self._check_features(x, size)
         backend = ops.choose_backend(self.backend)
         out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
 
@@ -325,12 +327,21 @@ class Node2SeqConv(MessagePassing):
 
     # Checks ###################################################################
 
-    def _check_features(self, x_src: Any, x_dst: Any, size: Size) -> tuple[Tensor, Tensor]:
-        if x_dst is None or x_src is None:
+    def _check_features(self, x: Any, size: Size) -> tuple[Tensor, Tensor]:
+        pair = x if isinstance(x, (tuple, list)) else (x, x)
+        if len(pair) != 2:
             raise Node2SeqError(
-                "x=(x_src, None)",
-                "a target node's own features are the query that its neighbours are scored against",
-                "Pass the target nodes' features as the second entry",
+                f"x is a {type(x).__name__} of {len(pair)}",
+                "a graph has one kind of nodes, or sources and targets",
+                "Pass a tensor, or a tuple of two",
+            )
+        x_src, x_dst = pair[self._source], pair[self._target]
+        if x_src is None or x_dst is None:
+            missing = "source" if x_src is None else "target"
+            raise Node2SeqError(
+                f"x=({', '.join('None' if part is None else 'Tensor' for part in pair)})",
+                "each target's features are the query that its sources' features are scored against",
+                f"Pass the {missing} nodes' features too",
             )
         for side, x, lin in (("source", x_src, self.lin), ("target", x_dst, self.lin_dst or self.lin)):
             name = "x" if x_src is x_dst else f"x_{side}"
@@ -343,11 +354,17 @@ class Node2SeqConv(MessagePassing):
                 raise Node2SeqError(
                     f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
                 )
-            if not isinstance(lin.weight, UninitializedParameter) and x.size(1) != lin.weight.size(1):
+            width = x.size(1)
+            if not isinstance(lin.weight, UninitializedParameter):
+                width = lin.weight.size(1)
+            elif lin is self.lin:  # a lazy projection that both sides share takes its width from the sources
+                width = x_src.size(1)
+            if x.size(1) != width:
                 raise Node2SeqError(
                     f"{name} has {x.size(1)} channels",
-                    f"this layer was made for in_channels={self.in_channels}",
-                    f"Pass features of that width, or make the layer with in_channels={x.size(1)}",
+                    f"the layer projects it from {width}",
+                    f"Pass {width} channels, or make the layer with another in_channels: a tuple of two "
+                    "where sources and targets differ",
                 )
             if self.validate and not ops.is_tracing() and not bool(x.isfinite().all()):
                 row, column = (~x.isfinite()).nonzero()[0].tolist()
@@ -381,6 +398,17 @@ def _project(lin: Linear, x: Tensor) -> Tensor:
     if x.dtype == lin.weight.dtype == dtype:
         return lin(x)
     return F.linear(x.to(dtype), lin.weight.to(dtype))
+
+
+def _check_in_channels(in_channels: Any) -> int | tuple[int, int]:
+    pair = tuple(in_channels) if isinstance(in_channels, (tuple, list)) else (in_channels,) * 2
+    if len(pair) != 2 or any(isinstance(c, bool) or not isinstance(c, int) or c < -1 or c == 0 for c in pair):
+        raise Node2SeqError(
+            f"in_channels={in_channels!r}",
+            "it is the size of each input sample, or one for sources and one for targets",
+            "Pass a whole number from 1 up, -1 to take it from the first input, or a tuple of two such",
+        )
+    return in_channels if isinstance(in_channels, int) else pair
 
 
 def _check_at_least_one(name: str, value: Any, meaning: str) -> None:

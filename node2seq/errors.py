@@ -1,7 +1,7 @@
 """Errors that a person can act on: what was given, why it cannot be used, what to do instead."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Node2SeqError(ValueError):
@@ -13,9 +13,14 @@ class Node2SeqError(ValueError):
         cure (str): What to do instead.
     """
 
-    def __init__(self, given: str, reason: str, cure: str) -> None:
-        super().__init__(given, reason, cure)
-        self.given, self.reason, self.cure = given, reason, cure
+    # Python's own constructor: torch.compile can trace that alone, and then repeats the text.
+    if TYPE_CHECKING:
+
+        def __init__(self, given: str, reason: str, cure: str) -> None: ...
+
+    given = property(lambda self: self.args[0])
+    reason = property(lambda self: self.args[1])
+    cure = property(lambda self: self.args[2])
 
     def __str__(self) -> str:
         return f"{self.given}: {self.reason}. {self.cure}."

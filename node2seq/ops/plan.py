@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, lasting
 
 
 def is_tracing() -> bool:
@@ -98,7 +98,8 @@ class PlanCache:
             plans = {}
             self._plans[id(owner)] = (owner._version, plans)
         if key not in plans:
-            plans[key] = build()
+            with lasting():
+                plans[key] = build()
             self.built += 1
         return plans[key]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import torch
@@ -11,6 +12,11 @@ from torch import Tensor
 # Rows are sorted and searched in groups of similar length, each padded to the group's width. Two widths per
 # power of two keep the padding under a fifth of the entries on a power-law graph; one width costs a third.
 _WIDTH_STEPS = (1.0, 1.5)
+
+
+def lasting() -> AbstractContextManager[object]:
+    """For what is kept with a graph: worked out in inference mode, it has to serve backward passes later."""
+    return nullcontext() if torch.compiler.is_compiling() else torch.inference_mode(False)
 
 
 class Rows:
@@ -91,11 +97,12 @@ class Sequences:
             return self
         if count not in self._copies:
             rows = self.rows
-            number = torch.arange(count, device=self.index.device)[:, None]
-            starts = (rows.ptr[:-1] + number * rows.num_entries).view(-1)
-            ptr = torch.cat([starts, rows.ptr[-1:] * count])
-            target = (rows.target + number * rows.num_rows).view(-1)
-            index = (self.index + number * self.num_sources).view(-1)
+            with lasting():
+                number = torch.arange(count, device=self.index.device)[:, None]
+                starts = (rows.ptr[:-1] + number * rows.num_entries).view(-1)
+                ptr = torch.cat([starts, rows.ptr[-1:] * count])
+                target = (rows.target + number * rows.num_rows).view(-1)
+                index = (self.index + number * self.num_sources).view(-1)
             self._copies[count] = Sequences(Rows(ptr, target), index, self.num_sources * count)
         return self._copies[count]
 
@@ -118,10 +125,11 @@ class Sequences:
     def gcn_weights(self, dtype: torch.dtype) -> Tensor:
         """The weight 1 / sqrt(k_i k_j) of each entry of a square graph, [E]; worked out once."""
         if dtype not in self._gcn_weights:
-            scale = self.rows.length().to(dtype).pow(-0.5)
-            # Behind the last node: the row of traced leftovers, which count for nothing.
-            scale = torch.cat([scale.masked_fill(scale.isinf(), 0.0), scale.new_zeros(1)])
-            self._gcn_weights[dtype] = scale[self.rows.target] * scale[self.index]
+            with lasting():
+                scale = self.rows.length().to(dtype).pow(-0.5)
+                # Behind the last node: the row of traced leftovers, which count for nothing.
+                scale = torch.cat([scale.masked_fill(scale.isinf(), 0.0), scale.new_zeros(1)])
+                self._gcn_weights[dtype] = scale[self.rows.target] * scale[self.index]
         return self._gcn_weights[dtype]
 
     @cached_property
