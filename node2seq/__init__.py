@@ -1,10 +1,37 @@
-"""Graph learning where the order and the weight of each neighbour is learned."""
+"""Graph learning where the order and the weight of each neighbour is learned.
 
-from node2seq.conv import Node2SeqConv, Trace
-from node2seq.errors import Node2SeqError
-from node2seq.gcn import GCNConv
-from node2seq.models import GCN, MODELS, Node2Seq
+The public names are imported when they are first asked for, so that the command line answers `--help` without
+waiting for torch.
+"""
 
-__all__ = ["GCN", "MODELS", "GCNConv", "Node2Seq", "Node2SeqConv", "Node2SeqError", "Trace"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from node2seq.conv import Node2SeqConv, Trace
+    from node2seq.errors import Node2SeqError
+    from node2seq.gcn import GCNConv
+    from node2seq.models import MODELS, Node2Seq
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "MODELS": "node2seq.models",
+    "GCNConv": "node2seq.gcn",
+    "Node2Seq": "node2seq.models",
+    "Node2SeqConv": "node2seq.conv",
+    "Node2SeqError": "node2seq.errors",
+    "Trace": "node2seq.conv",
+}
+
+__all__ = ["MODELS", "GCNConv", "Node2Seq", "Node2SeqConv", "Node2SeqError", "Trace"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])
