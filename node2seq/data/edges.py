@@ -26,31 +26,28 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
     another.
     """
     source, target = edge_index.numpy()
-    kept = source != target
-    self_loops = int(kept.size - np.count_nonzero(kept))
+    # Large arrays are made as seldom as possible: fresh memory costs more than the sums that fill it.
+    keys = source.copy() if directed else np.minimum(source, target)
+    keys *= num_nodes
+    keys += target if directed else np.maximum(source, target)
+    self_loops = np.count_nonzero(source == target)
     if self_loops:
-        source, target = source[kept], target[kept]
-    keys = source * num_nodes + target if directed else np.minimum(source, target)
-    if not directed:
-        keys *= num_nodes
-        keys += np.maximum(source, target)
-    # Sort and compare neighbours: np.unique would hash the keys, 50 times slower on 10 M edges. In place,
-    # since a fresh array of that size costs more than the sum that fills it.
+        keys = keys[source != target]
+    # Sort and compare neighbours: np.unique would hash the keys, 50 times slower on 10 M edges.
     keys.sort()
-    distinct = keys[np.append(True, keys[1:] != keys[:-1])] if keys.size else keys
+    first = np.append(True, keys[1:] != keys[:-1]) if keys.size else np.empty(0, dtype=bool)
+    distinct = keys if first.all() else keys[first]
     counts = EdgeCounts(edge_index.size(1), self_loops, keys.size - distinct.size)
     if directed:
         return _apart(distinct, num_nodes), counts
-    keys = np.empty(2 * distinct.size, dtype=np.int64)
-    keys[: distinct.size] = distinct
-    low = distinct // max(num_nodes, 1)
-    # (low, high) → (high, low): high · N + low = (key − low · N) · N + low.
-    distinct -= low * num_nodes
+    both = np.empty(2 * distinct.size, dtype=np.int64)
+    both[: distinct.size], other_way = distinct, both[distinct.size :]
+    np.floor_divide(distinct, max(num_nodes, 1), out=other_way)
+    distinct %= max(num_nodes, 1)
     distinct *= num_nodes
-    distinct += low
-    keys[distinct.size :] = distinct
-    keys.sort()
-    return _apart(keys, num_nodes), counts
+    other_way += distinct
+    both.sort()
+    return _apart(both, num_nodes), counts
 
 
 def _apart(keys: np.ndarray, num_nodes: int) -> Tensor:
