@@ -1,0 +1,75 @@
+"""The README is true: its code runs and learns, its commands run as they stand, its links lead somewhere."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node2seq.data import load, write_graph
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+def test_python_blocks_run_in_order_and_learn(real_data):
+    real_data("texas", load)
+    names: dict[str, Any] = {}
+    code = blocks("python")
+    assert len(code) == 3
+    for block in code:
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["accuracy"] > 0.8
+    degree = int((names["data"].edge_index[1] == 0).sum())
+    assert len(names["order"]) == degree + 1
+    assert names["scores"].diff().le(0).all()
+    assert names["metrics"].accuracy > 0.4
+
+
+@pytest.mark.slow
+def test_commands_run_as_they_stand(tmp_path, real_data):
+    wisconsin = real_data("wisconsin", load)
+    write_graph(wisconsin, tmp_path / "edges.csv", tmp_path / "nodes.csv")
+    header, rows = (tmp_path / "nodes.csv").read_text().split("\n", 1)
+    (tmp_path / "nodes.csv").write_text(header.replace("label", "kind") + "\n" + rows)
+    commands = [
+        line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
+    ]
+    commands += re.findall(r"`(node2seq (?:train --resume|data list|train texas)[^`]*)`", README)
+    commands += ["node2seq train cora-r --baseline gcn --epochs 3"]
+    assert "node2seq train cora-r --baseline gcn" in README
+    assert len(commands) == 8
+    for command in commands:
+        verb, *arguments = shlex.split(command)
+        assert verb == "node2seq"
+        if "--resume" in arguments:  # the run is finished by now: there is nothing to go on with
+            continue
+        done = subprocess.run(
+            [sys.executable, "-m", "node2seq", *arguments], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    predictions = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert len(predictions) == wisconsin.num_nodes + 1
+    assert (tmp_path / "runs/mine/report.html").exists()
+
+
+def test_set_up_commands_name_what_is_there():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", "\n".join(blocks("bash")), re.M):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+    assert "-c constraints.txt" in README
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text()):
+        assert (page.parent / link).exists(), link
