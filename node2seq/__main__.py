@@ -7,11 +7,14 @@ def main() -> None:
     """Run the command line, or say what to install for it."""
     try:
         from node2seq.cli import app
+
+        app(prog_name="node2seq")
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("typer", "rich", "pydantic"):  # what typer itself needs, and typer
             raise
-        sys.exit(f"Error: {error.name} is not installed. Run `pip install 'node2seq[cli]'`.")
-    app(prog_name="node2seq")
+        sys.stderr.write(f"Error: {package} is not installed. Run `pip install 'node2seq[cli]'`.\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,9 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace ``path`` by ``value`` as JSON."""
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    """Replace ``path`` by ``value`` as JSON; numbers of numpy are numbers, too."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=lambda number: number.item())
+    write_bytes(path, (text + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

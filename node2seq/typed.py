@@ -76,7 +76,7 @@ def constructor_options(cls: type, leave_out: Iterable[str] = ()) -> dict[str, i
 def suggestion(word: str, choices: Iterable[str]) -> str:
     """Return a cure: the nearest valid word if there is one, else all of them."""
     choices = list(choices)
-    near = difflib.get_close_matches(word, choices, n=1)
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.75)
     return f"Perhaps {near[0]} was meant" if near else f"Choose one of {', '.join(sorted(choices))}"
 
 

@@ -15,6 +15,7 @@ app = typer.Typer(
     help="Graph learning where the order and the weight of each neighbour is learned.",
     epilog="Example: node2seq train cora-r --baseline gcn",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 _PANEL = "Your own graph"
 
+Edges = Annotated[
+    Path | None, typer.Option(help="File of edges.", show_default=False, rich_help_panel=_PANEL)
+]
+Nodes = Annotated[
+    Path | None, typer.Option(help="File of nodes.", show_default=False, rich_help_panel=_PANEL)
+]
+Label = Annotated[
+    str | None,
+    typer.Option(help="Column of --nodes to predict.", show_default=False, rich_help_panel=_PANEL),
+]
 SourceColumn = Annotated[
     str | None,
     typer.Option(

@@ -27,8 +27,9 @@ class Root(TyperGroup):
         except MemoryError:
             status, message = 2, "Error: there is not enough memory for this graph and model."
         except ModuleNotFoundError as error:
-            if error.name not in EXTRAS:
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
                 raise
-            status, message = 2, f"Error: {error.name} is not installed. Run `pip install 'node2seq[cli]'`."
+            status, message = 2, f"Error: {package} is not installed. Run `pip install 'node2seq[cli]'`."
         typer.echo(message, err=True)
         raise typer.Exit(status)

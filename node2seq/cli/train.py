@@ -43,15 +43,9 @@ def train(
             help="Data set (see `node2seq data list`); with --resume also a run folder.", show_default=False
         ),
     ] = None,
-    edges: Annotated[
-        Path | None, typer.Option(help="Your own graph: file of edges.", show_default=False)
-    ] = None,
-    nodes: Annotated[
-        Path | None, typer.Option(help="Your own graph: file of nodes.", show_default=False)
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of --nodes to predict.", show_default=False)
-    ] = None,
+    edges: reading.Edges = None,
+    nodes: reading.Nodes = None,
+    label: reading.Label = None,
     source: reading.SourceColumn = None,
     target: reading.TargetColumn = None,
     id_column: reading.IdColumn = None,

@@ -1,0 +1,162 @@
+"""What a user can get wrong on the command line, and the exact sentence that comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+KARATE = ("train", "karate", "--epochs", "2", "--set", "hidden_channels=4")
+
+BAD = {
+    "no graph": (
+        ["train"],
+        "Error: no graph: training needs one. Name a data set (`node2seq data list` shows them) or give "
+        "--edges, --nodes and --label.",
+    ),
+    "name and files": (
+        ["train", "karate", "--edges", "/e.csv"],
+        "Error: the data set karate and /e.csv: a run has one graph. Give a name or files, not both.",
+    ),
+    "label of a data set": (
+        ["train", "karate", "--label", "kind"],
+        "Error: label with the data set karate: it tells how to read files of your own. Leave it out.",
+    ),
+    "unknown data set": (["train", "kartae"], "Error: data set 'kartae': no such name. Take one of "),
+    "unknown model": (
+        [*KARATE, "--model", "node2vec"],
+        "Error: model 'node2vec': there is no such model. Perhaps node2seq was meant.",
+    ),
+    "unknown baseline": (
+        [*KARATE, "--baseline", "gnc"],
+        "Error: model 'gnc': there is no such model. Choose one of cheby, gat, gcn, ",
+    ),
+    "unknown option": (
+        [*KARATE, "--set", "kernle_size=3"],
+        "Error: --set kernle_size: neither the model node2seq nor the training has such an option. "
+        "Perhaps kernel_size was meant.",
+    ),
+    "no value": (
+        [*KARATE, "--set", "kernel_size"],
+        "Error: --set kernel_size: there is no = in it. Write --set option=value.",
+    ),
+    "no number": (
+        [*KARATE, "--set", "lr=fast"],
+        "Error: --set lr='fast': input should be a valid number, unable to parse string as a number. "
+        "Give a value of that kind.",
+    ),
+    "kernel of nothing": ([*KARATE, "--set", "kernel_size=0"], "Error: kernel_size=0: "),
+    "dropout of everything": ([*KARATE, "--set", "dropout=1"], "Error: dropout"),
+    "no epochs": (
+        ["train", "karate", "--epochs", "0"],
+        "Error: settings: epochs=0: training needs at least one epoch. Give 1 or more.",
+    ),
+    "negative seed": (
+        [*KARATE, "--seed", "-1"],
+        "Error: seed=-1: a seed cannot be negative. Give 0 or more.",
+    ),
+    "unknown device": ([*KARATE, "--device", "abacus"], "Error: device 'abacus': it cannot be used here ("),
+    "no config file": (
+        ["train", "--config", "no.toml"],
+        "Error: no.toml: there is no such file. Check the path.",
+    ),
+    "config is not TOML": (["train", "--config", "bad.toml"], "Error: bad.toml: it is not TOML ("),
+    "unknown key": (
+        ["train", "--config", "key.toml"],
+        "Error: key.toml: modle: there is no such setting. Perhaps model was meant.",
+    ),
+    "unknown setting": (
+        ["train", "--config", "setting.toml"],
+        "Error: setting.toml: settings: epoch: there is no such setting. Perhaps epochs was meant.",
+    ),
+    "unknown option in file": (
+        ["train", "--config", "option.toml"],
+        "Error: options of node2seq: kernelsize: the model node2seq has no such option. "
+        "Perhaps kernel_size was meant.",
+    ),
+    "type in file": (
+        ["train", "--config", "type.toml"],
+        "Error: settings: lr='high': input should be a valid number. Give a value of that kind.",
+    ),
+    "resume of nothing": (
+        ["train", "--resume"],
+        "Error: the folder runs: there is no run in it to go on with. Name one: `--resume RUN`.",
+    ),
+    "resume of no run": (
+        ["train", "--resume", "runs/none"],
+        "Error: runs/none: there is no run in this folder to go on with. Check the path.",
+    ),
+    "something else in --out": (
+        [*KARATE, "--out", "."],
+        "Error: .: it exists, and there is something else than a run in it. "
+        "Give another folder with `--out`.",
+    ),
+    "evaluate nothing": (
+        ["evaluate", "runs/none"],
+        "Error: runs/none: there is no such run folder. Check the path.",
+    ),
+    "evaluate a folder": (
+        ["evaluate", "empty"],
+        "Error: empty: it has no config.json, so it is not a run folder. "
+        "Give a folder that `node2seq train` made.",
+    ),
+    "predict nothing": (
+        ["predict", "runs/none", "--out", "p.csv"],
+        "Error: runs/none: there is no such run folder. Check the path.",
+    ),
+    "predict into a spreadsheet": (
+        ["predict", "runs/none", "--out", "p.xlsx"],
+        "Error: p.xlsx: a table is written as .csv or .parquet. Name it p.csv.",
+    ),
+    "predict into nowhere": (
+        ["predict", "runs/none", "--out", "no/p.csv"],
+        "Error: no/p.csv: its folder does not exist. Create it first.",
+    ),
+    "info of nothing": (
+        ["info", "runs/none"],
+        "Error: runs/none: there is no such run folder. Check the path.",
+    ),
+    "info of no model": (
+        ["info", "--model", "gcm"],
+        "Error: model 'gcm': there is no such model. Choose one of cheby, gat, gcn, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(cli, case: str, tmp_path: Path):
+    command, message = BAD[case]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.toml").write_text("model = \n")
+    (tmp_path / "key.toml").write_text('modle = "gcn"\n')
+    (tmp_path / "setting.toml").write_text('[source]\nname = "karate"\n[settings]\nepoch = 3\n')
+    (tmp_path / "option.toml").write_text('[source]\nname = "karate"\n[options]\nkernelsize = 3\n')
+    (tmp_path / "type.toml").write_text('[source]\nname = "karate"\n[settings]\nlr = "high"\n')
+    before = sorted(tmp_path.iterdir())
+    done = cli(*command)
+    assert done.status == 2
+    assert done.err.startswith(message)
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+    assert sorted(tmp_path.iterdir()) == before  # no folder is left of a run that could not start
+
+
+def test_options_of_a_resumed_run_are_refused(cli):
+    assert cli(*KARATE).status == 0
+    done = cli("train", "--resume", "runs/karate-node2seq-s0", "--epochs", "9")
+    assert done.status == 2
+    assert done.err == (
+        "Error: --resume with --epochs: a run that goes on keeps what it was started with. "
+        "Leave --epochs out, or start a new run.\n"
+    )
+
+
+def test_an_unfinished_run_is_not_overwritten(cli, tmp_path: Path):
+    assert cli(*KARATE, "--out", "run").status == 0
+    (tmp_path / "run" / "model.safetensors").unlink()
+    done = cli(*KARATE, "--out", "run")
+    assert done.status == 2
+    assert done.err == (
+        "Error: run: it holds an unfinished run, and nothing is overwritten. "
+        "Give another folder with `--out`, or go on with `--resume`.\n"
+    )
