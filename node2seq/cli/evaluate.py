@@ -20,11 +20,12 @@ def evaluate(
     from rich.console import Console
 
     from node2seq.cli import show
+    from node2seq.cli.progress import step_teller
     from node2seq.runner import evaluate_run
     from node2seq.runs import RunFolder
 
     console = Console(quiet=as_json)
-    measured = evaluate_run(run, device=device, say=lambda line: console.print(line, highlight=False))
+    measured = evaluate_run(run, device=device, say=step_teller(as_json))
     if as_json:
         typer.echo(json.dumps({part: found.to_dict() for part, found in measured.items()}))
     else:

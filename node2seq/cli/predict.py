@@ -38,6 +38,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Predict the class of every node: of the graph that a run was trained on, or of a new one."""
+    from node2seq.cli.progress import step_teller
     from node2seq.cli.tables import check_table_name, write_embeddings, write_predictions
     from node2seq.runner import predict_run
 
@@ -50,6 +51,7 @@ def predict(
         nodes=None if nodes is None else str(nodes),
         embeddings=embeddings is not None,
         device=device,
+        say=step_teller(as_json),
     )
     write_predictions(out, prediction)
     if embeddings is not None:

@@ -184,7 +184,7 @@ def _train(
     checkpoint_seconds: float,
     with_graph: bool = True,
 ) -> Outcome:
-    from node2seq.cli.progress import progress
+    from node2seq.cli.progress import progress, step_teller
     from node2seq.cli.show import start
     from node2seq.runner import train_run
 
@@ -203,7 +203,7 @@ def _train(
             on_start=on_start,
             on_epoch=lambda record: shown[0](record),
             checkpoint_seconds=checkpoint_seconds,
-            say=lambda line: console.print(line, highlight=False),
+            say=step_teller(console.quiet),
         )
 
 
