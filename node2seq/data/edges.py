@@ -30,7 +30,7 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
     keys = source.copy() if directed else np.minimum(source, target)
     keys *= num_nodes
     keys += target if directed else np.maximum(source, target)
-    self_loops = np.count_nonzero(source == target)
+    self_loops = int(np.count_nonzero(source == target))
     if self_loops:
         keys = keys[source != target]
     # Sort and compare neighbours: np.unique would hash the keys, 50 times slower on 10 M edges.
