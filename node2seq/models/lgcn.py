@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from node2seq import ops
@@ -68,10 +69,15 @@ class LGCL(nn.Module):
         backend = ops.choose_backend(self.backend)
         x = self.dropouts[0](x, n_id)
         values = backend.largest(x, sequences, sequences.gcn_weights(x.dtype), self.k)
-        sequence = torch.cat([x[:, None], values], dim=1).transpose(1, 2)  # [N, C, 1 + k]
-        hidden = self.conv1(sequence)
+        hidden = _convolve(self.conv1, torch.cat([x[:, None], values], dim=1))  # [N, 1 + k / 2, middle]
         hidden = self.dropouts[1](hidden.flatten(1), n_id).view_as(hidden)
-        return self.norm(self.conv2(hidden).squeeze(-1))
+        return self.norm(_convolve(self.conv2, hidden).squeeze(1))
+
+
+def _convolve(conv: nn.Conv1d, sequence: Tensor) -> Tensor:
+    """The convolution over [N, length, C] as one matrix product: cuDNN may not be deterministic."""
+    windows = sequence.unfold(1, conv.kernel_size[0], 1)  # [N, places, C, taps]
+    return F.linear(windows.flatten(2), conv.weight.flatten(1), conv.bias)
 
 
 class LGCN(nn.Module):

@@ -1,0 +1,29 @@
+"""The paper's tables, reproduced: cells → trainings → rows → rendered tables.
+
+Needs torch, torch_geometric and numpy alone. ``python -m node2seq.experiments`` is ``node2seq reproduce``
+where the command line is not installed.
+"""
+
+from node2seq.experiments.cells import RUNS, Cell, Key, Run, cells_of, choose_cells, recipe_of, runs_of
+from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows
+from node2seq.experiments.store import Row, Store
+from node2seq.experiments.training import Bench
+from node2seq.experiments.work import reproduce
+
+__all__ = [
+    "RUNS",
+    "STATED_TOLERANCE",
+    "Bench",
+    "Cell",
+    "Comparison",
+    "Key",
+    "Row",
+    "Run",
+    "Store",
+    "cells_of",
+    "check_rows",
+    "choose_cells",
+    "recipe_of",
+    "reproduce",
+    "runs_of",
+]

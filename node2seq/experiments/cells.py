@@ -1,0 +1,136 @@
+"""Which trainings the tables are made of."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from node2seq.errors import Node2SeqError
+from node2seq.models import MODELS
+from node2seq.paper import STUDIES, TABLES
+from node2seq.paper_recipes import PAPER_RECIPES
+from node2seq.recipes import Recipe
+from node2seq.train import TrainSettings
+
+RUNS = 20
+
+
+class Cell(NamedTuple):
+    """One figure of a table: a model on a column, under a study."""
+
+    model: str
+    column: str
+    variant: str = "paper"
+    study: str = "main"
+
+    def __str__(self) -> str:
+        extra = [part for part in (self.variant, self.study) if part not in ("paper", "main")]
+        return " ".join([self.column, self.model, *extra])
+
+
+class Key(NamedTuple):
+    """One training: a cell and the seed of its split and its initial weights."""
+
+    model: str
+    column: str
+    variant: str
+    study: str
+    seed: int
+
+    @property
+    def cell(self) -> Cell:
+        """The figure that this training counts for."""
+        return Cell(*self[:4])
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Key:
+        """The key of a row."""
+        return cls(*(row[name] for name in cls._fields))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training to be done, with everything that it takes."""
+
+    key: Key
+    recipe: Recipe
+
+
+def cell_of(model: str, column: str, study: str = "main") -> Cell:
+    """The cell of a line and a column. A study that changes nothing there is the main one."""
+    options = PAPER_RECIPES[model][column].options
+    parameters = inspect.signature(MODELS[model]).parameters
+    changes = STUDIES[study]
+    same = all(options.get(key, parameters[key].default) == value for key, value in changes.items())
+    return Cell(model, column, study="main" if same else study)
+
+
+def recipe_of(cell: Cell) -> Recipe:
+    """The settings that a cell is trained with."""
+    recipe = PAPER_RECIPES[cell.model][cell.column]
+    return replace(recipe, options={**recipe.options, **STUDIES[cell.study]})
+
+
+def cells_of(table: str) -> list[Cell]:
+    """The cells of a table, line by line; one that stands for two lines is listed twice."""
+    shape = TABLES[table]
+    return [cell_of(line.model, column, line.study) for line in shape.lines for column in shape.columns]
+
+
+def choose_cells(
+    tables: Iterable[str] = (), columns: Iterable[str] = (), models: Iterable[str] = ()
+) -> list[Cell]:
+    """The distinct cells of tables (all of the paper's if none is named), on some columns and models only."""
+    tables, columns, models = list(tables), list(columns), list(models)
+    known = {"table": ["1", *TABLES], "column": sorted(PAPER_RECIPES["node2seq"]), "model": list(MODELS)}
+    for kind, given in (("table", tables), ("column", columns), ("model", models)):
+        for name in given:
+            if name not in known[kind]:
+                raise Node2SeqError(
+                    f"{kind} {name!r}", "there is no such one", f"Choose from {', '.join(known[kind])}"
+                )
+    named = [table for table in tables or ("2", "3", "4", "5", "6") if table != "1"]
+    cells = dict.fromkeys(cell for table in named for cell in cells_of(table))
+    return [
+        cell
+        for cell in cells
+        if (not columns or cell.column in columns) and (not models or cell.model in models)
+    ]
+
+
+def runs_of(cells: Iterable[Cell], count: int = RUNS, epochs: int | None = None) -> list[Run]:
+    """The trainings of cells with seeds 0 to count − 1; ``epochs`` cuts them short for a trial."""
+    runs = []
+    for cell in cells:
+        recipe = recipe_of(cell)
+        if epochs is not None:
+            settings = replace(recipe.settings, epochs=min(epochs, recipe.settings.epochs))
+            recipe = replace(recipe, settings=settings)
+        runs += [Run(Key(*cell, seed), recipe) for seed in range(count)]
+    # The longest first, so that no worker is left with one of them at the end.
+    return sorted(runs, key=lambda run: -run.recipe.settings.epochs)
+
+
+def recipe_to_row(recipe: Recipe) -> dict[str, Any]:
+    """What a row says of its recipe: all that is needed to train it again."""
+    return {
+        "options": dict(recipe.options),
+        "settings": asdict(recipe.settings),
+        "row_normalize": recipe.row_normalize,
+    }
+
+
+def recipe_from_row(values: dict[str, Any]) -> Recipe:
+    """The recipe that a row was trained with; settings that came later have their defaults."""
+    return Recipe(
+        options=values["options"],
+        settings=TrainSettings(**values["settings"]),
+        row_normalize=values["row_normalize"],
+    )
+
+
+def same_recipe(row: dict[str, Any], recipe: Recipe) -> bool:
+    """Whether a row was trained as ``recipe`` says."""
+    return recipe_from_row(row["recipe"]) == replace(recipe, options=dict(recipe.options), source="")

@@ -1,0 +1,86 @@
+"""Committed rows made again and compared."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from node2seq.environment import pick_device
+from node2seq.experiments.cells import Key, recipe_from_row
+from node2seq.experiments.store import Row, Store
+from node2seq.experiments.training import Bench, describe_machine
+
+# Another device or version rounds differently, and a training is a long chain of roundings: it may choose
+# another epoch, a few test nodes better or worse.
+TOLERANCE_POINTS = 3.0
+TOLERANCE_NODES = 4
+
+STATED_TOLERANCE = (
+    "equal validation and test accuracy and epoch where device and versions are those of the row; elsewhere "
+    f"a test accuracy within {TOLERANCE_POINTS:g} points or {TOLERANCE_NODES} test nodes, whichever is more"
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row and what the same training gives here."""
+
+    row: Row
+    val: float
+    test: float
+    epoch: int
+    same_machine: bool
+
+    @property
+    def allowed(self) -> float:
+        """The largest difference in test accuracy that passes, as a fraction."""
+        if self.same_machine:
+            return 0.0
+        return max(TOLERANCE_POINTS / 100, TOLERANCE_NODES / self.row["test_nodes"]) + 1e-9
+
+    @property
+    def passed(self) -> bool:
+        """Whether the row holds here."""
+        if self.same_machine:
+            found = (self.val, self.test, self.epoch)
+            return found == (self.row["val"], self.row["test"], self.row["epoch"])
+        return abs(self.test - self.row["test"]) <= self.allowed
+
+
+def check_rows(
+    folder: str,
+    count: int,
+    *,
+    seed: int,
+    device: str = "auto",
+    root: str | None = None,
+    only: Callable[[Key], bool] = lambda _: True,
+    on_comparison: Callable[[Comparison], None] = lambda _: None,
+) -> Sequence[Comparison]:
+    """Train random rows again, each with the recipe that it was made with.
+
+    Args:
+        folder: Where the rows are kept.
+        count: How many of them.
+        seed: Which of them.
+        device: Where to train.
+        root: The folder of the data sets; None for the usual places.
+        only: Which rows may be drawn.
+        on_comparison: Called after each.
+    """
+    store = Store(folder)
+    store.refresh()
+    keys = sorted(key for key in store.rows if only(key))
+    chosen = random.Random(seed).sample(keys, min(count, len(keys)))
+    place = pick_device(device)
+    machine, bench = describe_machine(place), Bench(place, root)
+    comparisons = []
+    for key in chosen:
+        row = store.rows[key]
+        again = bench.train(key, recipe_from_row(row["recipe"]))
+        same = all(row[name] == machine[name] for name in machine)
+        comparison = Comparison(row, again["val"], again["test"], again["epoch"], same)
+        on_comparison(comparison)
+        comparisons.append(comparison)
+    return comparisons

@@ -1,0 +1,284 @@
+"""The results page, from the rows and nothing else: the same rows give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from node2seq.data import DATASETS
+from node2seq.experiments.boxplot import Box, draw
+from node2seq.experiments.cells import Cell, Key, cell_of, recipe_from_row
+from node2seq.experiments.document import (
+    Block,
+    Bullets,
+    Grid,
+    Heading,
+    Paragraph,
+    Picture,
+    to_html,
+    to_latex,
+    to_markdown,
+)
+from node2seq.experiments.store import Row, Store
+from node2seq.experiments.summary import Sample, costs_of, paired_difference, samples_of
+from node2seq.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES, Figure, Table
+from node2seq.storage import make_folder, write_bytes
+
+_INTRODUCTION = (
+    "Test accuracy in percent: mean ± sample standard deviation over n runs, none dropped. Each run has a "
+    "fresh split (but for the fixed ones) and fresh initial weights, both from its seed. The reported epoch "
+    "is the one of best validation accuracy, ties by lower validation loss, then the first; the test nodes "
+    "are looked at once, there. Under each figure stand the paper's and the difference."
+)
+_PAIRED = (
+    "Line minus column, seed by seed (the same seed is the same split), with the 95 % bootstrap interval of "
+    "the mean. On the fixed splits a seed only shares the number of its initial weights."
+)
+_LGCN = (
+    "LGCN's three layers are counted as the embedding, one learnable layer and the classifier. LGCN alone is "
+    "trained with Nadam, as its authors do."
+)
+
+
+def render(results: str | Path, docs: str | Path) -> list[Path]:
+    """Write ``results.md``, ``results.tex`` and ``results.html`` from the rows, and return their paths.
+
+    Args:
+        results: The folder of the rows.
+        docs: The folder to write to.
+    """
+    store = Store(results)
+    store.refresh()
+    blocks = build(list(store.rows.values()), store.retired())
+    make_folder(Path(docs))
+    paths = []
+    for name, write in (("results.md", to_markdown), ("results.tex", to_latex), ("results.html", to_html)):
+        path = Path(docs) / name
+        write_bytes(path, write(blocks).encode())
+        paths.append(path)
+    return paths
+
+
+def build(rows: Sequence[Row], retired: Sequence[Row] = ()) -> list[Block]:
+    """The whole page."""
+    samples = samples_of(rows)
+    blocks: list[Block] = [
+        Heading("Results", 1),
+        Paragraph(_INTRODUCTION),
+        Paragraph(f"Rendered from {len(rows)} rows by `node2seq reproduce --render`."),
+        *_data_sets(),
+    ]
+    shown: set[Cell] = set()
+    for name, table in TABLES.items():
+        cells = [[cell_of(line.model, c, line.study) for c in table.columns] for line in table.lines]
+        own = {cell for line in cells for cell in line}
+        shown |= own
+        if name.isdigit() or own & samples.keys():
+            blocks += _table(table, cells, samples)
+    blocks += _second_test_figure(rows)
+    blocks += _others({cell: sample for cell, sample in samples.items() if cell not in shown})
+    blocks += _costs(rows)
+    blocks += _recipes(rows)
+    blocks += _history(rows, retired)
+    return blocks
+
+
+def _data_sets() -> list[Block]:
+    lines, defects = [], []
+    for name, printed in TABLE_1.items():
+        dataset = DATASETS[name]
+        facts = dataset.facts
+        ours = (facts.nodes, facts.edges, facts.features, facts.classes)
+        theirs = (printed.nodes, printed.edges, printed.features, printed.classes)
+        figures = [f"{a}" if a == b else f"{a}\npaper {b}" for a, b in zip(ours, theirs, strict=True)]
+        lines.append([dataset.title, *figures, f"{facts.homophily:.2f}", EDGE_NOTES.get(name, "")])
+        defects += [f"{dataset.title}: {defect}" for defect in dataset.defects]
+    header = ["", "nodes", "edges", "features", "classes", "homophily", "what the paper's edges count"]
+    return [
+        Heading("Table 1: data sets"),
+        Paragraph(
+            "After our preparation: undirected, without self loops and duplicates, edges counted once; "
+            "where the paper prints another number, it stands below."
+        ),
+        Grid(header, lines),
+        Paragraph("Known defects:"),
+        Bullets(defects),
+    ]
+
+
+def _table(table: Table, cells: list[list[Cell]], samples: dict[Cell, Sample]) -> list[Block]:
+    titles = [COLUMN_TITLES[column] for column in table.columns]
+    boxes = [
+        [Box(line.label, samples.get(cell), line.figures.get(cell.column)) for cell in row]
+        for line, row in zip(table.lines, cells, strict=True)
+    ]
+    lines = [[row[0].label, *(_figure(box.sample, box.paper) for box in row)] for row in boxes]
+    blocks: list[Block] = [Heading(table.title), Grid(["", *titles], lines)]
+    if any(line.model == "lgcn" for line in table.lines):
+        blocks.append(Paragraph(_LGCN))
+    if any(box.sample for row in boxes for box in row):
+        groups = [(title, [row[i] for row in boxes]) for i, title in enumerate(titles)]
+        blocks += [Picture(draw(table.title, groups)), *_pairs(table.columns, boxes)]
+    return blocks
+
+
+def _figure(sample: Sample | None, paper: Figure | None) -> str:
+    spread = "" if sample is None or sample.sd is None else f" ± {sample.sd:.1f}"
+    parts = ["–" if sample is None else f"{sample.mean:.1f}{spread} (n = {sample.n})"]
+    if paper is not None:
+        printed = f"paper {paper.mean:.1f}" + ("" if paper.sd is None else f" ± {paper.sd:.1f}")
+        parts.append(printed + ("" if sample is None else f", {_signed(sample.mean - paper.mean)}"))
+    return "\n".join(parts)
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def _pairs(columns: Sequence[str], boxes: Sequence[Sequence[Box]]) -> list[Block]:
+    blocks: list[Block] = []
+    for i, column in enumerate(columns):
+        known = [(row[i].label, row[i].sample) for row in boxes if row[i].sample]
+        if len(known) < 2:
+            continue
+        lines = [
+            [
+                label,
+                *(_difference(sample, other) for _, other in known[:place]),
+                *[""] * (len(known) - 1 - place),
+            ]
+            for place, (label, sample) in enumerate(known)
+            if place
+        ]
+        blocks += [Heading(COLUMN_TITLES[column], 4), Grid(["", *(label for label, _ in known[:-1])], lines)]
+    if blocks:
+        blocks = [Heading("Paired differences", 3), Paragraph(_PAIRED), *blocks]
+    return blocks
+
+
+def _difference(first: Sample | None, second: Sample | None) -> str:
+    found = paired_difference(first, second) if first and second else None
+    if found is None:
+        return "–"
+    return f"{_signed(found.mean)}\n[{_signed(found.low)}, {_signed(found.high)}]"
+
+
+def _second_test_figure(rows: Sequence[Row]) -> list[Block]:
+    rest = samples_of(rows, "test_rest")
+    if not rest:
+        return []
+    test = samples_of(rows)
+    lines = [
+        [
+            COLUMN_TITLES[cell.column],
+            MODEL_TITLES[cell.model],
+            _name(cell),
+            _figure(test[cell], None),
+            _figure(sample, None),
+        ]
+        for cell, sample in rest.items()
+    ]
+    return [
+        Heading("The second reading of the fixed splits"),
+        Paragraph(
+            "The fixed splits come with 1000 test nodes; the paper's text takes all nodes that are neither "
+            "trained nor validated on."
+        ),
+        Grid(["column", "model", "study", "1000 test nodes", "all the rest"], lines),
+    ]
+
+
+def _others(samples: dict[Cell, Sample]) -> list[Block]:
+    if not samples:
+        return []
+    lines = [
+        [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], _name(cell), _figure(sample, None)]
+        for cell, sample in samples.items()
+    ]
+    return [Heading("Other runs"), Grid(["column", "model", "variant and study", "test"], lines)]
+
+
+def _name(cell: Cell) -> str:
+    return cell.study if cell.variant == "paper" else f"{cell.variant}, {cell.study}"
+
+
+def _costs(rows: Sequence[Row]) -> list[Block]:
+    lines = []
+    for name, title in (("2", "Table 2's baselines"), ("3", "Table 3's baselines"), ("", "all rows")):
+        models = {line.model for line in TABLES[name].lines} - {"node2seq"} if name else set()
+        own = [
+            row
+            for row in rows
+            if not name
+            or (row["study"] == "main" and row["model"] in models and row["column"] in TABLES[name].columns)
+        ]
+        lines += [
+            [
+                title,
+                cost.device,
+                cost.jobs,
+                f"{cost.runs}",
+                f"{cost.epochs}",
+                f"{cost.training_seconds:.0f} s",
+                f"{cost.wall_seconds:.0f} s",
+            ]
+            for cost in costs_of(own)
+        ]
+    if not lines:
+        return []
+    header = ["", "device", "processes", "trainings", "epochs", "seconds of training", "wall time"]
+    return [
+        Heading("What it took"),
+        Paragraph(
+            "Seconds of training are summed over processes; the wall time is summed over calls, from a "
+            "call's start, start of its processes included, to the last of these rows."
+        ),
+        Grid(header, lines),
+    ]
+
+
+def _recipes(rows: Sequence[Row]) -> list[Block]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in sorted(rows, key=Key.of):
+        if row["study"] != "main":
+            continue
+        recipe = recipe_from_row(row["recipe"])
+        default = type(recipe.settings)()
+        parts = [f"{key} {value}" for key, value in recipe.options.items()]
+        parts += [
+            f"{key} {value}"
+            for key, value in vars(recipe.settings).items()
+            if key in ("epochs", "lr", "weight_decay") or value != getattr(default, key)
+        ]
+        parts += ["features divided by their sum"] if recipe.row_normalize else []
+        label = (f"{MODEL_TITLES[row['model']]}, {row['variant']}", ", ".join(parts))
+        columns = found.setdefault(label, [])
+        if COLUMN_TITLES[row["column"]] not in columns:
+            columns.append(COLUMN_TITLES[row["column"]])
+    if not found:
+        return []
+    lines = [[model, ", ".join(columns), text] for (model, text), columns in found.items()]
+    return [Heading("Recipes of these rows"), Grid(["model", "columns", "recipe"], lines)]
+
+
+def _history(rows: Sequence[Row], retired: Sequence[Row]) -> list[Block]:
+    if not rows:
+        return []
+    past: dict[Cell, set[str]] = {}
+    for row in retired:
+        past.setdefault(Key.of(row).cell, set()).add(repr(recipe_from_row(row["recipe"])))
+    if not past:
+        return [
+            Heading("How often test rows were made"),
+            Paragraph("Once for every cell: no row was ever made anew."),
+        ]
+    lines = [
+        [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], _name(cell), f"{1 + len(recipes)}"]
+        for cell, recipes in sorted(past.items())
+    ]
+    return [
+        Heading("How often test rows were made"),
+        Paragraph("Once for every cell but these, whose recipe changed after rows had been made with it."),
+        Grid(["column", "model", "study", "times"], lines),
+    ]

@@ -1,0 +1,103 @@
+"""Rows → means, spreads and paired differences."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from node2seq.experiments.cells import Cell, Key
+from node2seq.experiments.store import Row
+
+_RESAMPLES = 10_000
+_BOOTSTRAP_SEED = 0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The runs of one cell: test accuracy in percent by seed."""
+
+    tests: Mapping[int, float]
+
+    @property
+    def n(self) -> int:
+        """How many runs there are."""
+        return len(self.tests)
+
+    @property
+    def mean(self) -> float:
+        """Over all runs, none dropped."""
+        return statistics.fmean(self.tests.values())
+
+    @property
+    def sd(self) -> float | None:
+        """The sample standard deviation."""
+        return statistics.stdev(self.tests.values()) if self.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean difference of two cells over the runs that they share, and its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def samples_of(rows: Iterable[Row], figure: str = "test") -> dict[Cell, Sample]:
+    """The runs by cell; ``figure`` names what of each row to take, and rows without it are left out."""
+    tests: dict[Cell, dict[int, float]] = {}
+    for row in sorted((row for row in rows if figure in row), key=Key.of):
+        key = Key.of(row)
+        tests.setdefault(key.cell, {})[key.seed] = 100 * row[figure]
+    return {cell: Sample(by_seed) for cell, by_seed in tests.items()}
+
+
+def paired_difference(first: Sample, second: Sample) -> Difference | None:
+    """First minus second, seed by seed: the same seed is the same split. None with fewer than two pairs."""
+    seeds = sorted(set(first.tests) & set(second.tests))
+    if len(seeds) < 2:
+        return None
+    pairs = np.array([first.tests[seed] - second.tests[seed] for seed in seeds])
+    # The generator's raw words are specified bit for bit; numpy's own choices may change with its version.
+    words = np.random.Philox(key=_BOOTSTRAP_SEED).random_raw(_RESAMPLES * len(seeds))
+    drawn = pairs[(words % np.uint64(len(seeds))).astype(np.int64)].reshape(_RESAMPLES, len(seeds))
+    low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
+    return Difference(float(pairs.mean()), float(low), float(high), len(seeds))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a set of rows took on one kind of device."""
+
+    device: str
+    runs: int
+    epochs: int
+    training_seconds: float
+    wall_seconds: float
+    jobs: str
+
+
+def costs_of(rows: Sequence[Row]) -> list[Cost]:
+    """By device. The wall time of a call is when its last row came; calls are summed."""
+    costs = []
+    for device in sorted({row["device"] for row in rows}):
+        own = [row for row in rows if row["device"] == device]
+        last: dict[str, float] = {}
+        for row in own:
+            last[row["call"]] = max(row["at"], last.get(row["call"], 0.0))
+        jobs = sorted({row["jobs"] for row in own})
+        costs.append(
+            Cost(
+                device=device,
+                runs=len(own),
+                epochs=sum(row["epochs"] for row in own),
+                training_seconds=sum(row["seconds"] for row in own),
+                wall_seconds=sum(last.values()),
+                jobs=", ".join(map(str, jobs)),
+            )
+        )
+    return costs

@@ -1,0 +1,230 @@
+"""Many trainings by several processes on one store, to be stopped and gone on with at any moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from node2seq.environment import pick_device, source_commit
+from node2seq.errors import Node2SeqError
+from node2seq.experiments.cells import Run, same_recipe
+from node2seq.experiments.store import Row, Store
+from node2seq.experiments.training import Bench, describe_machine
+
+OnRows = Callable[[Sequence[Row]], None]
+
+_POLL_SECONDS = 0.2
+
+
+class OutOfTime(Exception):  # noqa: N818 (nothing went wrong)
+    """The time that a call was given is over."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the workers of one call are to do; the same for all of them.
+
+    Args:
+        runs: The trainings.
+        folder: Where the rows are kept.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``; with ``cuda``, workers take turns with the GPUs.
+        root: The folder of the data sets; None for the usual places.
+        call: A name for this call, so that its wall time can be told from its rows.
+        started: When it began, in seconds since 1970.
+        budget_seconds: Stop after so much time; unfinished trainings leave nothing behind.
+        jobs: How many workers there are.
+        commit: The commit of the code.
+    """
+
+    runs: tuple[Run, ...]
+    folder: str
+    device: str
+    root: str | None
+    call: str
+    started: float
+    budget_seconds: float | None
+    jobs: int
+    commit: str | None
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the budget is spent."""
+        if self.budget_seconds is None:
+            return float("inf")
+        return self.started + self.budget_seconds - time.time()
+
+
+def reproduce(
+    runs: Sequence[Run],
+    folder: str,
+    *,
+    device: str = "auto",
+    jobs: int = 1,
+    budget_seconds: float | None = None,
+    root: str | None = None,
+    commit: str | None = None,
+    on_rows: OnRows = lambda _: None,
+) -> int:
+    """Do the trainings that have no row yet, and return how many are still missing.
+
+    Args:
+        runs: The trainings.
+        folder: Where the rows are kept.
+        device: See :class:`Order`.
+        jobs: How many processes work at once; 1 works in this one.
+        budget_seconds: See :class:`Order`.
+        root: See :class:`Order`.
+        commit: What the rows say of the code; found out if not given.
+        on_rows: Called with new rows as they arrive, whichever process made them.
+    """
+    if jobs < 1:
+        raise Node2SeqError(f"jobs={jobs}", "somebody has to do the work", "Give 1 or more")
+    store = Store(folder)
+    store.refresh()
+    check_recipes(store, runs)
+    todo = tuple(run for run in runs if run.key not in store.rows)
+    if todo:
+        pick_device(device)  # says at once what is wrong with it
+        order = Order(
+            runs=todo,
+            folder=str(folder),
+            device=device,
+            root=root,
+            call=uuid.uuid4().hex[:12],
+            started=time.time(),
+            budget_seconds=budget_seconds,
+            jobs=min(jobs, len(todo)),
+            commit=commit or source_commit(),
+        )
+        if order.jobs == 1:
+            work(order, 0, on_row=lambda row: on_rows([row]))
+        else:
+            _work_together(order, store, on_rows)
+    store.refresh()
+    return sum(run.key not in store.rows for run in runs)
+
+
+def check_recipes(store: Store, runs: Sequence[Run]) -> None:
+    """Refuse to mix rows of the present recipes with rows of past ones."""
+    stale = stale_keys(store, runs)
+    if stale:
+        raise Node2SeqError(
+            f"{store.path}: {len(stale)} rows, the first of them {stale[0].cell}, seed {stale[0].seed}",
+            "the recipe has changed since they were made, and no row is made twice",
+            "Move them to retired.jsonl with --retire, and they are made anew",
+        )
+
+
+def stale_keys(store: Store, runs: Sequence[Run]) -> list[Any]:
+    """The keys of rows that were made with another recipe than the present one."""
+    return [
+        run.key for run in runs if run.key in store.rows and not same_recipe(store.rows[run.key], run.recipe)
+    ]
+
+
+def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: None) -> None:
+    """Train what nobody else trains until nothing is left or the time is over.
+
+    Args:
+        order: What to do.
+        number: Which of the workers this is.
+        on_row: Called with each row that this worker has made.
+    """
+    device = _device_of(order.device, number)
+    threads = torch.get_num_threads()
+    store, bench = Store(order.folder), Bench(device, order.root)
+    machine = describe_machine(device)
+    try:
+        # Workers start at different places, so that they do not all ask for the same claims.
+        start = number * len(order.runs) // order.jobs
+        todo = [*order.runs[start:], *order.runs[:start]] if order.jobs > 1 else list(order.runs)
+        while todo := [run for run in todo if run.key not in store.rows]:
+            found = False
+            for run in todo:
+                with store.claim(run.key) as mine:
+                    if mine:
+                        found = True
+                        row = bench.train(run.key, run.recipe, on_epoch=lambda: _check_time(order))
+                        row |= {**machine, "commit": order.commit, "call": order.call, "jobs": order.jobs}
+                        row["at"] = round(time.time() - order.started, 3)
+                        if store.append(row):
+                            on_row(row)
+            if not found:  # others are at work on what is left; should one of them die, it is taken over
+                _check_time(order)
+                time.sleep(_POLL_SECONDS)
+    except OutOfTime:
+        return
+    finally:
+        store.close()
+        torch.set_num_threads(threads)
+
+
+def _check_time(order: Order) -> None:
+    if order.seconds_left <= 0:
+        raise OutOfTime
+
+
+def _device_of(name: str, number: int) -> torch.device:
+    device = pick_device(name)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", number % torch.cuda.device_count())
+    return device
+
+
+def _work_together(order: Order, store: Store, on_rows: OnRows) -> None:
+    """Start the workers, pass on their rows, and leave no worker behind."""
+    # A fresh interpreter each: a forked one can use neither CUDA nor the thread pools of this one.
+    context = multiprocessing.get_context("spawn")
+    workers: list[BaseProcess] = [
+        context.Process(target=_work_in_process, args=(order, number)) for number in range(order.jobs)
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        while any(worker.is_alive() for worker in workers):
+            time.sleep(_POLL_SECONDS)
+            if rows := store.refresh():
+                on_rows(rows)
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+        for worker in workers:
+            if worker.pid is not None:
+                worker.join()
+    if rows := store.refresh():
+        on_rows(rows)
+    failed = [worker.exitcode for worker in workers if worker.exitcode]
+    if len(failed) == len(workers):
+        raise Node2SeqError(
+            f"all {len(failed)} workers ended with status {failed[0]}",
+            "the rows that were made before are kept",
+            "See their messages above; the same command goes on where they stopped",
+        )
+
+
+def _work_in_process(order: Order, number: int) -> None:
+    _end_with_parent()
+    work(order, number)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when the one that started it does, however that ends."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
