@@ -44,17 +44,32 @@ def counter_dropout(
     """
     if p == 0.0:
         return x
-    runs, channels = seed.numel(), x.size(-1)
     if nodes is None:
-        nodes = torch.arange(x.size(0) // runs, device=x.device)
+        nodes = torch.arange(x.size(0) // seed.numel(), device=x.device)
+    keep = _keep_traced if torch.compiler.is_compiling() else _keep
+    kept = keep(nodes, x.size(-1), round(p * _WORD), seed, step, layer)
+    return torch.where(kept.view(x.shape), x * (1.0 / (1.0 - p)), 0.0)
+
+
+def _keep(nodes: Tensor, channels: int, dropped: int, seed: Tensor, step: Tensor, layer: int) -> Tensor:
+    """Whether to keep each element, [R, N, C]; ``dropped`` of the 2^32 words do not."""
     stream = _mix(_as_word(seed.reshape(-1)) * _SPREAD + layer)
     stream = _mix(stream ^ _mix(_as_word(step.reshape(-1)) * _SPREAD + 1))
     element = nodes.to(torch.int32)[:, None] * channels + torch.arange(
-        channels, dtype=torch.int32, device=x.device
+        channels, dtype=torch.int32, device=nodes.device
     )
     word = _mix(element * _SPREAD + stream[:, None, None])
-    kept = (word >= round(p * _WORD) - _WORD // 2).view(x.shape)
-    return torch.where(kept, x * (1.0 / (1.0 - p)), 0.0)
+    return word >= dropped - _WORD // 2
+
+
+# One opaque step of a compiled graph, whose result is kept for the backward pass. The compiler works out again
+# there what it can see through, from a step that was counted up since: other elements would be dropped.
+_keep_traced = torch.library.custom_op("node2seq::keep", _keep, mutates_args=())
+
+
+@_keep_traced.register_fake
+def _(nodes: Tensor, channels: int, dropped: int, seed: Tensor, step: Tensor, layer: int) -> Tensor:  # noqa: ARG001
+    return nodes.new_empty(seed.numel(), nodes.numel(), channels, dtype=torch.bool)
 
 
 def pair_word(seed: Tensor, first: Tensor, second: Tensor) -> Tensor:

@@ -96,11 +96,13 @@ class _WindowMax(torch.autograd.Function):
                 # Rows with fewer windows than the group's count repeat their last: the winner stays.
                 first = torch.minimum(torch.arange(count, device=device), windows[:, None] - 1)
                 place = first[:, :, None] + taps[:seen]
-                entry = (start[:, None, None] + place).clamp_(max=rows.num_entries - 1)
-                bag = sequences.index[entry] * kernel_size + taps[:seen]
-                inside = None
-                if shortest < kernel_size:  # some window may reach past its sequence's end: zeros there
+                entry, inside = start[:, None, None] + place, None
+                if shortest < kernel_size:
+                    # Some window may reach past its sequence's end. Its own last entry counts zero times there:
+                    # zero times another sequence's NaN would be NaN.
                     inside = (place < length[:, None, None]).to(table.dtype).view(-1, seen)
+                    entry = torch.minimum(entry, (start + length - 1)[:, None, None])
+                bag = sequences.index[entry] * kernel_size + taps[:seen]
                 value = F.embedding_bag(bag.view(-1, seen), table, mode="sum", per_sample_weights=inside)
                 best = value.view(block.numel(), count, channels).max(dim=1)
                 out[block], winner[block] = best.values, best.indices
@@ -126,7 +128,7 @@ class _WindowMax(torch.autograd.Function):
                 if not sequences.index.numel():
                     continue
                 at = (sequences.index[entry] * kernel_size + t) * channels + channel
-                value = grad[block] * inside
+                value = grad[block].where(inside, 0.0)
                 if grad.is_cuda:
                     flat.index_put_((at.view(-1),), value.view(-1), accumulate=True)
                 else:

@@ -63,10 +63,12 @@ def build_sequences(
         loops = torch.arange(min(num_sources, num_targets), device=source.device)
         key = torch.cat([key, loops * span + loops])
     key = key.sort().values
-    if merge_duplicates and key.numel() > 1:
-        repeated = torch.cat([key.new_zeros(1, dtype=torch.bool), key[1:] == key[:-1]])
+    if merge_duplicates:
+        place = torch.arange(key.numel(), device=key.device)
+        repeated = (key == key[(place - 1).clamp(min=0)]) & (place > 0)
         key = torch.where(repeated, dropped, key).sort().values
-    target, index = key // span, key % span
+    target = key // span
+    index = key - target * span  # ONNX has no remainder by a size
     length = key.new_zeros(num_targets + 1).scatter_add(0, target, torch.ones_like(target))
     ptr = torch.cat([key.new_zeros(1), length[:num_targets].cumsum(0)])
     if not is_tracing():

@@ -41,8 +41,9 @@ def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
 def _dense_rank(values: Tensor) -> Tensor:
     """The place of each value in descending order; equal values share theirs."""
     ordered, order = values.sort(descending=True)
-    step = (ordered[1:] != ordered[:-1]).long()
-    place = torch.cat([step.new_zeros(min(values.numel(), 1)), step.cumsum(0)])
+    # By index, not by slices: a traced graph would insist on more than two values.
+    previous = (torch.arange(values.numel(), device=values.device) - 1).clamp(min=0)
+    place = (ordered != ordered[previous]).long().cumsum(0)
     return torch.zeros_like(place).scatter(0, order, place)
 
 
@@ -81,7 +82,7 @@ def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tenso
             continue
         place = winner + t
         entry = (rows.ptr[:-1, None] + place).clamp(max=rows.num_entries - 1)
-        out = out + projected[sequences.index[entry], channels] * (place < length[:, None])
+        out = out + projected[sequences.index[entry], channels].where(place < length[:, None], 0.0)
     return out, winner
 
 
@@ -96,7 +97,7 @@ def _first_best_window(x: Tensor, weight: Tensor, sequences: Sequences) -> Tenso
     for t in range(kernel_size):
         inside = position + t < length[target]
         entry = (torch.arange(rows.num_entries, device=x.device) + t).clamp(max=max(rows.num_entries - 1, 0))
-        value = value + project(x, weight[..., t, :, :])[index[entry]] * inside[:, None]
+        value = value + project(x, weight[..., t, :, :])[index[entry]].where(inside[:, None], 0.0)
     value = value.masked_fill((position >= windows[target])[:, None], -torch.inf)
 
     segment = target[:, None].expand(-1, channels)
@@ -122,7 +123,7 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
     out = x.new_zeros(rows.num_rows, weight.size(-1))
     for t in range(kernel_size):
         inside = (position >= t) & (position < t + windows)
-        summed = _sum_rows(x[sequences.index] * inside[:, None], rows)
+        summed = _sum_rows(x[sequences.index].where(inside[:, None], 0.0), rows)
         out = out + project(summed, weight[..., t, :, :])
     return out
 
