@@ -1,4 +1,5 @@
 import functools
+import os
 
 import pytest
 from torch_geometric.data import Data
@@ -7,10 +8,13 @@ from node2seq.data import load
 from node2seq.errors import Node2SeqError
 
 
+ROOT = os.environ.get("NODE2SEQ_DATA")  # before any test points it elsewhere
+
+
 @functools.cache
 def _load(name: str, directed: bool) -> Data | Node2SeqError:
     try:
-        return load(name, directed=directed)
+        return load(name, root=ROOT, directed=directed)
     except Node2SeqError as error:
         return error
 
