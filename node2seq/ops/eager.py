@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops import reference
 from node2seq.ops.attention import attention as attention
 from node2seq.ops.largest import largest as largest
+from node2seq.ops.plan import PlanCache
 from node2seq.ops.sequences import Rows, Sequences
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
@@ -23,6 +24,8 @@ _WINDOWS_PER_BLOCK = 2**14
 # Sums run one after the other within a bag. Cut into parts of 64, a hub's loses no more digits than a
 # pairwise sum would, and keeps more than one thread busy.
 _LONGEST_SUM = 64
+# How bags are cut is found once per graph: finding it makes the host wait for a GPU.
+_CUTS = PlanCache()
 # On a GPU launches rule instead; 2^20 rows of 64 floats are 256 MiB.
 _WINDOWS_PER_BLOCK_GPU = 2**20
 
@@ -98,8 +101,8 @@ class _WindowMax(torch.autograd.Function):
                 place = first[:, :, None] + taps[:seen]
                 entry, inside = start[:, None, None] + place, None
                 if shortest < kernel_size:
-                    # Some window may reach past its sequence's end. Its own last entry counts zero times there:
-                    # zero times another sequence's NaN would be NaN.
+                    # Some window may reach past its sequence's end. Its own last entry counts zero times
+                    # there: zero times another sequence's NaN would be NaN.
                     inside = (place < length[:, None, None]).to(table.dtype).view(-1, seen)
                     entry = torch.minimum(entry, (start + length - 1)[:, None, None])
                 bag = sequences.index[entry] * kernel_size + taps[:seen]
@@ -199,15 +202,23 @@ def _bag_sum(table: Tensor, index: Tensor, ptr: Tensor, weight: Tensor | None = 
     """The sum of ``table[index[ptr[i]:ptr[i + 1]]]`` for every i, each in the same order every time."""
     if not index.numel():
         return table.new_zeros(ptr.numel() - 1, table.size(-1))
+    *coarser, finest = _CUTS.get(ptr, "parts", lambda: _cut(ptr))
+    sums = F.embedding_bag(
+        index, table, finest, mode="sum", per_sample_weights=weight, include_last_offset=True
+    )
+    for part_ptr in reversed(coarser):
+        parts = torch.arange(sums.size(0), device=index.device)
+        sums = F.embedding_bag(parts, sums, part_ptr, mode="sum", include_last_offset=True)
+    return sums
+
+
+def _cut(ptr: Tensor) -> list[Tensor]:
+    """Bags as sums of parts, which are sums of parts again: where each begins, the finest last."""
     parts = (ptr[1:] - ptr[:-1] + _LONGEST_SUM - 1) // _LONGEST_SUM
     if not bool((parts > 1).any()):
-        return F.embedding_bag(
-            index, table, ptr, mode="sum", per_sample_weights=weight, include_last_offset=True
-        )
+        return [ptr]
     part = Rows.from_lengths(parts)
-    part_ptr = torch.cat([ptr[part.target] + part.position() * _LONGEST_SUM, ptr[-1:]])
-    sums = _bag_sum(table, index, part_ptr, weight)
-    return _bag_sum(sums, torch.arange(part.num_entries, device=index.device), part.ptr)
+    return [*_cut(part.ptr), torch.cat([ptr[part.target] + part.position() * _LONGEST_SUM, ptr[-1:]])]
 
 
 def _range_sum(x: Tensor, index: Tensor, first: Tensor, last: Tensor) -> Tensor:

@@ -137,6 +137,7 @@ class Sequences:
         """The entries as the pattern of a sparse matrix, [N, M], for sampled products."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
             return torch.sparse_csr_tensor(
                 self.rows.ptr,
                 self.index,
