@@ -59,7 +59,8 @@ class Node2SeqConv(MessagePassing):
 
     Args:
         in_channels (int or tuple): Size of each input sample, or :obj:`-1` to derive it from the first input.
-            A tuple gives the source and target nodes of a bipartite graph a projection each.
+            A tuple gives the source and target nodes of a bipartite graph a projection each; with
+            ``root="input"`` only the order depends on the targets', which then receives no gradient.
         out_channels (int): Size of each output sample.
         kernel_size (int): Number of taps :math:`K` of the convolution. (default: :obj:`3`)
         readout (str): How the windows are combined: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`.

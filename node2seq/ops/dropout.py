@@ -62,8 +62,8 @@ def _keep(nodes: Tensor, channels: int, dropped: int, seed: Tensor, step: Tensor
     return word >= dropped - _WORD // 2
 
 
-# One opaque step of a compiled graph, whose result is kept for the backward pass. The compiler works out again
-# there what it can see through, from a step that was counted up since: other elements would be dropped.
+# One opaque step of a compiled graph, whose result is kept for the backward pass. What the compiler can see
+# through it works out again there, from a step that was counted up since: other elements would be dropped.
 _keep_traced = torch.library.custom_op("node2seq::keep", _keep, mutates_args=())
 
 

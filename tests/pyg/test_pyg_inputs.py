@@ -1,7 +1,10 @@
 """Every form in which edges and features are handed over gives the same output."""
 
+from typing import Any
+
 import pytest
 import torch
+import torch_geometric.nn
 from pyg_cases import EDGES, NODES, features, gradients, layer
 from torch_geometric import EdgeIndex
 from torch_geometric.testing import assert_module
@@ -62,6 +65,27 @@ def test_assert_module_of_the_gcn_layer():
     # PyG's own layer counts duplicates and self loops otherwise in a sparse matrix than in an edge index.
     edges = EDGES[:, EDGES[0] != EDGES[1]].unique(dim=1)
     assert_module(GCNConv(5, 4), features(), edges, expected_size=(NODES, 4))
+
+
+@pytest.mark.parametrize("way", ["fused", "listened", "weighted", "improved", "no self loops", "no bias"])
+def test_the_gcn_layer_gives_what_pygs_gives(way):
+    options: dict[str, Any] = {
+        "improved": {"improved": True},
+        "no self loops": {"add_self_loops": False},
+        "no bias": {"bias": False},
+    }.get(way, {})
+    torch.manual_seed(0)
+    theirs = torch_geometric.nn.GCNConv(5, 4, **options)
+    ours = GCNConv(5, 4, **options)
+    ours.load_state_dict(theirs.state_dict())
+    seen = []
+    if way == "listened":
+        ours.register_message_forward_hook(lambda _module, _inputs, out: seen.append(out))
+    weight = (torch.rand(EDGES.size(1)),) if way == "weighted" else ()
+    out, expected = ours(features(), EDGES, *weight), theirs(features(), EDGES, *weight)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(gradients(ours, out), gradients(theirs, expected), rtol=0, atol=1e-5)
+    assert len(seen) == (way == "listened")
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
