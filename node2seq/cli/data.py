@@ -47,20 +47,27 @@ def list_sets(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows))
         return
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    table = Table(caption="edges counted once; homophily: share of edges within a class")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        caption="edges counted once; homophily: share of edges within a class",
+    )
     columns = ("name", "nodes", "edges", "features", "classes", "homophily", "largest_degree", "split")
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="left" if column in ("name", "split") else "right")
+        justify = "left" if column in ("name", "split") else "right"
+        table.add_column(column.replace("_", "\n"), justify=justify, no_wrap=column in ("name", "split"))
     for row in rows:
         table.add_row(*(f"{row[key]:.2f}" if key == "homophily" else str(row[key]) for key in columns))
     console.print(table)
     console.print("Splits:", highlight=False)
     for rule, words in RULES.items():
-        console.print(f"  {rule}: {words}", highlight=False)
+        console.print(f"  {rule}: {words}", highlight=False, soft_wrap=True)
     console.print("Known defects:", highlight=False)
     for title, defects in dict.fromkeys((row["title"], tuple(row["defects"])) for row in rows):
         for defect in defects:
@@ -73,7 +80,7 @@ def fetch(
     data_root: DataRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Get data sets into the user's cache, so that later runs need no network."""
+    """Get data sets, so that later runs need no network; downloads are kept in the user's cache."""
     from node2seq.data import load
 
     fetched = []

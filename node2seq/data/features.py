@@ -106,10 +106,12 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
 
     if column.dtype == pl.Boolean or column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
+    if column.dtype == pl.String:
+        numbers = column.cast(pl.Float64, strict=False)
+        if numbers.null_count() == column.null_count() and not numbers.is_nan().any():
+            return numbers  # the usual case, and the quick way: every cell is a number or missing
     text = as_text(column, title)
     numbers = text.cast(pl.Float64, strict=False)
-    if numbers.null_count() == text.null_count() and not numbers.is_nan().any():
-        return numbers  # every cell is a number or empty
     lower = text.str.to_lowercase()
     text = text.set(lower.is_in(_MISSING), None)
     if lower.drop_nulls().is_in(["true", "false"]).all():

@@ -153,6 +153,9 @@ def build_graph(edges: Table, nodes: Table | None, options: ReadOptions, say: Sa
     notes: list[str] = []
     if (weight := weight_column(edges)) is not None and weight not in (source, target):
         notes.append(f"column {weight!r} of {edges.title} is ignored: edges carry no weight here")
+    others = [name for name in edges.names if name not in (source, target, weight)]
+    if others:
+        notes.append(f"columns of {edges.title} that are not used: {some(others)}")
     if nodes is None and options.label is not None and schema is None:
         raise Node2SeqError(
             f"label {options.label!r}",

@@ -17,6 +17,7 @@ from node2seq.data.edges import clean_edges
 from node2seq.data.frames import ReadReport, from_frames
 from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import Split
+from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -25,41 +26,45 @@ if TYPE_CHECKING:
 
 
 def from_pyg(data: Data, *, directed: bool = False) -> Data:
-    """Prepare a graph of PyTorch Geometric: self loops and duplicates dropped, made undirected unless
-    ``directed``.
+    """Prepare a graph of PyTorch Geometric: no self loops or duplicates, and undirected unless ``directed``.
 
-    Takes ``x`` (else structural features are needed: use :func:`from_frames`), ``edge_index``, ``y`` and
-    masks.
+    Takes ``edge_index``, ``x`` (structural features are made where there is none), ``y`` and masks.
     """
-    x, edge_index = data.x, data.edge_index
-    if not isinstance(data, Data) or x is None or edge_index is None:
+    edge_index = data.edge_index
+    if edge_index is None:
         raise Node2SeqError(
-            "the graph", "it lacks `x` or `edge_index`", "Give a torch_geometric.data.Data with both"
+            "the graph", "it lacks `edge_index`", "Give a torch_geometric.data.Data that has it"
         )
-    if x.dim() != 2 or edge_index.dim() != 2 or edge_index.size(0) != 2:
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or (data.x is not None and data.x.dim() != 2):
+        shape = "no x" if data.x is None else f"x of shape {list(data.x.shape)}"
         raise Node2SeqError(
-            f"x of shape {list(x.shape)}, edge_index of shape {list(edge_index.shape)}",
+            f"{shape}, edge_index of shape {list(edge_index.shape)}",
             "they must be [N, C] and [2, E]",
             "Reshape them",
         )
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < x.size(0):
+    n = int(data.num_nodes or 0)
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < n:
         raise Node2SeqError(
             f"edge_index from {int(edge_index.min())} to {int(edge_index.max())}",
-            f"the graph has {x.size(0)} nodes, numbered from 0",
+            f"the graph has {n} nodes, numbered from 0",
             "Number the nodes by the rows of x",
         )
+    edges, counts = clean_edges(edge_index.long().cpu(), n, directed=directed)
+    report = ReadReport(counts)
+    if data.x is None:
+        x = structural_features(edges, n)
+        report.notes.append(f"no features: the nodes get {STRUCTURAL}")
+    else:
+        x = data.x.float().cpu().contiguous()
     if not bool(torch.isfinite(x).all()):
         raise Node2SeqError("x", "it holds NaN or infinite values", "Replace them")
-    edges, counts = clean_edges(edge_index.long().cpu(), x.size(0), directed=directed)
-    prepared = Data(x=x.float().cpu().contiguous(), edge_index=edges)
+    prepared = Data(x=x, edge_index=edges)
     classes = 0
     if isinstance(data.y, Tensor):
         y = data.y.view(-1).long().cpu()
-        if y.numel() != x.size(0):
+        if y.numel() != n:
             raise Node2SeqError(
-                f"{y.numel()} labels",
-                f"the graph has {x.size(0)} nodes",
-                "Give one label per node, −1 for none",
+                f"{y.numel()} labels", f"the graph has {n} nodes", "Give one label per node, −1 for none"
             )
         prepared.y = y
         classes = int(y.max()) + 1 if y.numel() else 0
@@ -67,8 +72,9 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
     for name in ("train_mask", "val_mask", "test_mask", "node_ids", "class_names", "name"):
         if held.get(name) is not None:
             prepared[name] = held[name]
-    prepared.schema = held.get("schema") or schema_of_matrix(x.size(1), classes, directed=directed)
-    prepared.report = ReadReport(counts)
+    features = 0 if data.x is None else x.size(1)
+    prepared.schema = held.get("schema") or schema_of_matrix(features, classes, directed=directed)
+    prepared.report = report
     return prepared
 
 

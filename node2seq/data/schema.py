@@ -26,7 +26,7 @@ def make_schema(
 def schema_of_matrix(num_features: int, num_classes: int, *, directed: bool) -> dict[str, Any]:
     """The schema of a graph that came as tensors: features f0, f1, …, classes 0, 1, … as written to files."""
     parts: dict[str, str | None] = {"source": "source", "target": "target", "id": "id", "label": "label"}
-    plan: Plan = [{"kind": "block", "name": "f", "count": num_features, "fill": None}]
+    plan: Plan = [{"kind": "block", "name": "f", "count": num_features, "fill": None}] if num_features else []
     return make_schema(parts, plan, [str(number) for number in range(num_classes)], directed=directed)
 
 

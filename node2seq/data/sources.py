@@ -98,8 +98,9 @@ def find(
     tried = "".join(f"\n  - {line}" for line in failures)
     raise Node2SeqError(
         f"data set {name!r}",
-        f"no source has it; tried in this order:{tried}\n",
-        f"Put its raw files into FOLDER/{dataset.folder} and set NODE2SEQ_DATA=FOLDER, or open one of these",
+        "no source has it",
+        f"Put its raw files into FOLDER/{dataset.folder} and set NODE2SEQ_DATA=FOLDER, or open one of the "
+        f"sources that were tried:{tried}",
     )
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -55,12 +55,12 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> Ta
     kind = _format(path)
     try:
         with path.open("rb") as file:
-            start = file.read(2**16)
+            start = _beginning(file)
             content: Path | bytes = path
             if start[:2] == _GZIP:
                 file.seek(0)
                 content = _decompress(file.read(), title)
-                start = content[: 2**16]
+                start = _beginning(io.BytesIO(content))
     except OSError as error:
         raise _cannot_read(title, error) from None
     if not start:
@@ -74,6 +74,11 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> Ta
         return _open_npz(title, content)
     except OSError as error:
         raise _cannot_read(title, error) from None
+
+
+def _beginning(file: BinaryIO) -> bytes:
+    """Enough to tell the format, and the whole header line, which is long where there are many columns."""
+    return file.read(2**16) + file.readline(2**24)
 
 
 def _format(path: Path) -> str:

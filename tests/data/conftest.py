@@ -7,7 +7,6 @@ from torch_geometric.data import Data
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
 
-
 ROOT = os.environ.get("NODE2SEQ_DATA")  # before any test points it elsewhere
 
 

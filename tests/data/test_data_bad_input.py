@@ -268,7 +268,9 @@ def test_the_command_ends_in_the_sentence(case: Case, tmp_path, monkeypatch):
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("title", ["unknown ids in edges", "gzip damaged"])
+@pytest.mark.parametrize(
+    "title", ["unknown ids in edges", pytest.param("gzip damaged", marks=pytest.mark.slow)]
+)
 def test_a_real_process_shows_no_traceback(title, tmp_path):
     case = next(case for case in PLAIN if case.title == title)
     case.write(tmp_path)

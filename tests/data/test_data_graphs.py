@@ -268,6 +268,20 @@ def test_a_label_that_was_not_named_is_pointed_at():
     assert data.report.notes == ["column 'label' is read as a feature; to predict it, give --label label"]
 
 
+def test_columns_of_the_edges_that_are_not_used_are_named():
+    data = from_frames({"source": [1], "target": [2], "since": [1999], "kind": ["a"]})
+    assert data.report.notes[0] == "columns of the edges frame that are not used: 'since', 'kind'"
+
+
+def test_a_header_line_longer_than_the_first_look(tmp_path):
+    names = [f"a column with a long name {number}" for number in range(4000)]
+    rows = [f"{node}," + ",".join(["1"] * 4000) for node in "ab"]
+    (tmp_path / "n.csv").write_text("\n".join(["id," + ",".join(names), *rows]))
+    (tmp_path / "e.csv").write_text("source,target\na,b\n")
+    data = read_graph(tmp_path / "e.csv", tmp_path / "n.csv")
+    assert data.num_features == 4000
+
+
 def test_steps_are_said_aloud(files):
     said = []
     read_graph(files[0], files[1], "label", say=said.append)

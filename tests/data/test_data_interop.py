@@ -123,13 +123,17 @@ def test_pyg_there_and_back():
     plain = to_pyg(data)
     assert sorted(plain.keys()) == ["edge_index", "x", "y"]
     assert from_pyg(given, directed=True).num_edges == 3
+    bare = from_pyg(Data(edge_index=edge_index, num_nodes=4))
+    assert bare.x is not None
+    assert bare.x.shape == (4, 22)
+    assert bare.report.notes[0].startswith("no features: the nodes get 22 structural features")
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (Data(x=torch.eye(2)),
-         "the graph: it lacks `x` or `edge_index`. Give a torch_geometric.data.Data with both."),
+         "the graph: it lacks `edge_index`. Give a torch_geometric.data.Data that has it."),
         (Data(x=torch.eye(2), edge_index=torch.tensor([[0], [2]])),
          "edge_index from 0 to 2: the graph has 2 nodes, numbered from 0. "
          "Number the nodes by the rows of x."),
