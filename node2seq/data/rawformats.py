@@ -144,7 +144,12 @@ def _geom_gcn_tables(files: Files) -> tuple[list[list[str]], np.ndarray]:
 
 def _geom_gcn(files: Files) -> RawGraph:
     rows, edges = _geom_gcn_tables(files)
-    x = np.stack([np.fromstring(features, dtype=np.float32, sep=",") for _, features, _ in rows])
+    # Every feature of these files is a single 0 or 1, so every second character is one: 20 times faster than
+    # reading numbers, and the pinned hash of the file says that it is so.
+    ones = [
+        np.frombuffer(features.encode("ascii"), dtype=np.uint8)[::2] == ord("1") for _, features, _ in rows
+    ]
+    x = np.stack(ones).astype(np.float32)
     return RawGraph(x, edges, np.array([int(label) for _, _, label in rows]))
 
 
