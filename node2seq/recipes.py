@@ -36,7 +36,7 @@ _CITATION_GCN = Recipe(
 )
 _CITATION_NODE2SEQ = Recipe(
     options={"hidden_channels": 32, "conv_scale": 0.03, "input_dropout": 0.9, "dropout": 0.5},
-    settings=TrainSettings(epochs=300, lr=0.01, weight_decay=5e-4, conv_weight_decay=0.05),
+    settings=TrainSettings(epochs=250, lr=0.01, weight_decay=5e-4, conv_weight_decay=0.05),
     row_normalize=True,
 )
 _CITATION = ("cora-f", "cora-r", "citeseer-f", "citeseer-r", "pubmed")

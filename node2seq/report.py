@@ -37,11 +37,11 @@ def render(folder: RunFolder) -> str:
         _cards(outcome),
         _section("Learning curves", _curves(folder.history(), outcome.best_epoch)),
         _beside(
-            _section("Figures at the chosen epoch", _parts(outcome.metrics)),
-            _section("Comparison on the same split", _comparison(folder, outcome)),
+            _section("Figures at the chosen epoch, in %", _parts(outcome.metrics)),
+            _section("Comparison on the same split, in %", _comparison(folder, outcome)),
         ),
         _beside(
-            _section(f"Class by class ({PARTS[judged]} nodes)", _classes(found, names)),
+            _section(f"Class by class ({PARTS[judged]} nodes), in %", _classes(found, names)),
             _section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
         ),
         '<div class="columns">'
@@ -127,16 +127,15 @@ def _comparison(folder: RunFolder, outcome: Outcome) -> str:
         [
             one.config.model,
             *(
-                _percent(one.metrics[part].accuracy if part in one.metrics else None)
+                _share(one.metrics[part].accuracy if part in one.metrics else None)
                 for part in ("val", "test")
             ),
-            *(_percent(_of(one.metrics.get("test"), figure)) for figure in ("macro_f1", "roc_auc")),
+            *(_share(_of(one.metrics.get("test"), figure)) for figure in ("macro_f1", "roc_auc")),
             str(one.best_epoch),
-            f"{one.seconds:.1f}",
         ]
         for one in outcomes
     ]
-    heads = ["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch", "seconds"]
+    heads = ["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch"]
     return _table(heads, rows)
 
 
@@ -145,8 +144,8 @@ def _parts(metrics: Mapping[str, Metrics]) -> str:
         [
             PARTS.get(part, part),
             str(found.nodes),
-            *(_percent(_of(found, figure)) for figure in ("accuracy", "macro_f1", "roc_auc")),
-            f"{found.loss:.4f}",
+            *(_share(_of(found, figure)) for figure in ("accuracy", "macro_f1", "roc_auc")),
+            f"{found.loss:.3f}",
         ]
         for part, found in metrics.items()
     ]
@@ -155,7 +154,7 @@ def _parts(metrics: Mapping[str, Metrics]) -> str:
 
 def _classes(found: Metrics, names: Sequence[str]) -> str:
     rows = [
-        [name, str(row.support), _percent(row.precision), _percent(row.recall), _percent(row.f1)]
+        [name, str(row.support), _share(row.precision), _share(row.recall), _share(row.f1)]
         for name, row in zip(names, found.per_class, strict=True)
     ]
     return _table(["class", "nodes", "precision", "recall", "F1"], rows)
@@ -238,6 +237,10 @@ def _plain(value: Any) -> str:
 
 def _of(metrics: Metrics | None, figure: str) -> float | None:
     return None if metrics is None else getattr(metrics, figure)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _percent(value: float | None) -> str:
