@@ -1,0 +1,138 @@
+"""The results page: right figures, and the same bytes from the same rows."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from node2seq.experiments import Cell, Store, recipe_of
+from node2seq.experiments.cells import Key, recipe_to_row
+from node2seq.experiments.document import Grid, to_latex, to_markdown
+from node2seq.experiments.render import build, render
+from node2seq.experiments.summary import Sample, costs_of, paired_difference
+
+ROOT = Path(__file__).parents[2]
+
+
+def made_up_rows() -> list[dict]:
+    draw = random.Random(4)
+    rows = []
+    for model, column in (("gcn", "cora-f"), ("sgc", "cora-f"), ("gcn", "texas"), ("node2seq", "texas")):
+        for seed in range(20):
+            rows.append(
+                {
+                    **Key(model, column, "paper", "main", seed)._asdict(),
+                    "val": 0.8,
+                    "test": round(draw.uniform(0.6, 0.9), 3),
+                    "test_nodes": 1000,
+                    **({"test_rest": 0.7} if column == "cora-f" else {}),
+                    "epoch": 10,
+                    "epochs": 20,
+                    "seconds": 2.0,
+                    "recipe": recipe_to_row(recipe_of(Cell(model, column))),
+                    "device": "a device",
+                    "versions": {},
+                    "commit": None,
+                    "call": "first" if seed < 10 else "second",
+                    "jobs": 2,
+                    "at": float(seed),
+                }
+            )
+    return rows
+
+
+def store_of(rows: list[dict], folder: Path) -> Path:
+    store = Store(folder)
+    for row in rows:
+        store.append(row)
+    return folder
+
+
+def test_the_same_rows_give_the_same_bytes_in_any_order(tmp_path: Path) -> None:
+    rows = made_up_rows()
+    first = render(store_of(rows, tmp_path / "a"), tmp_path / "docs-a")
+    random.Random(0).shuffle(rows)
+    second = render(store_of(rows, tmp_path / "b"), tmp_path / "docs-b")
+    assert [path.name for path in first] == ["results.md", "results.tex", "results.html"]
+    for a, b in zip(first, second, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_committed_pages_are_what_the_committed_rows_give(tmp_path: Path) -> None:
+    if not (ROOT / "docs/results.md").exists():
+        pytest.skip("no results are committed yet")
+    for path in render(ROOT / "results", tmp_path):
+        assert path.read_bytes() == (ROOT / "docs" / path.name).read_bytes(), path.name
+
+
+def test_figures_stand_beside_the_papers() -> None:
+    rows = made_up_rows()
+    tests = [100 * row["test"] for row in rows if row["model"] == "gcn" and row["column"] == "cora-f"]
+    mean, sd = statistics.fmean(tests), statistics.stdev(tests)
+    text = to_markdown(build(rows))
+    difference = f"{mean - 81.6:+.1f}".replace("-", "−")
+    assert f"{mean:.1f} ± {sd:.1f} (n = 20)<br>paper 81.6 ± 0.8, {difference}" in text
+    assert "–<br>paper 82.7 ± 0.7" in text  # nothing of LGCN yet
+    assert "GCN*" not in text.replace(r"GCN\*", "")
+
+
+def test_without_rows_the_page_shows_the_paper_alone() -> None:
+    text = to_markdown(build([]))
+    assert "paper 84.0 ± 0.6" in text
+    assert "Rendered from 0 rows" in text
+    assert "Paired" not in text
+
+
+def test_rows_of_other_variants_are_shown_apart() -> None:
+    rows = [{**row, "variant": "plus"} for row in made_up_rows()]
+    text = to_markdown(build(rows))
+    assert "Other runs" in text
+    assert "plus, main" in text
+    assert "(n = 20)<br>paper" not in text
+
+
+def test_retired_rows_are_told() -> None:
+    rows = made_up_rows()
+    old = [{**row, "recipe": {**row["recipe"], "row_normalize": "past"}} for row in rows[:20]]
+    assert "no row was ever made anew" in to_markdown(build(rows))
+    assert "| Cora-F | GCN | main | 2 |" in to_markdown(build(rows, old))
+
+
+def test_paired_differences() -> None:
+    first = Sample({seed: 80.0 + seed for seed in range(20)})
+    second = Sample({seed: 79.0 + seed for seed in range(5, 25)})
+    found = paired_difference(first, second)
+    assert found is not None
+    assert (found.mean, found.low, found.high, found.n) == (1.0, 1.0, 1.0, 15)
+    assert paired_difference(first, Sample({0: 1.0})) is None
+    noisy = Sample({seed: 80.0 + (seed * 7919 % 13) for seed in range(20)})
+    found = paired_difference(noisy, first)
+    assert found is not None
+    assert found.low < found.mean < found.high
+    spread = statistics.stdev(noisy.tests[s] - first.tests[s] for s in range(20)) / 20**0.5
+    assert 3.0 * spread < found.high - found.low < 4.6 * spread
+
+
+def test_wall_time_is_summed_over_calls() -> None:
+    (cost,) = costs_of([row for row in made_up_rows() if row["model"] == "sgc"])
+    assert (cost.runs, cost.wall_seconds, cost.training_seconds) == (20, 9.0 + 19.0, 40.0)
+
+
+def test_pictures_are_well_formed(tmp_path: Path) -> None:
+    page = render(store_of(made_up_rows(), tmp_path / "r"), tmp_path / "d")[2].read_text()
+    pictures = [part.split("</svg>")[0] for part in page.split("<svg")[1:]]
+    assert len(pictures) >= 2
+    for picture in pictures:
+        tree = ElementTree.fromstring(f"<svg{picture}</svg>")
+        assert len(tree.findall(".//{http://www.w3.org/2000/svg}rect")) > 2
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_latex_escapes_what_it_must() -> None:
+    text = to_latex([Grid(["", "50 %"], [["a_b", "1 ± 2\n3 & 4"]])])
+    assert r"a\_b & \begin{tabular}[t]{@{}r@{}}1 $\pm$ 2 \\ 3 \& 4\end{tabular} \\" in text
+    assert r"50 \%" in text
