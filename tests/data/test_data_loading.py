@@ -26,7 +26,7 @@ PYG = {
     "wisconsin": "a8c5312a8f49d2127432083513cdaede030c28316096572d95e333cb31772865",
     "karate": "c0d0717862fbc879654862feda782ffde5abf9f6c9101b8345267f696a1d200f",
 }
-# Guide to the paper's protocol: nodes, undirected edges, features, classes.
+# Nodes, undirected edges, features, classes after our preparation.
 COUNTS = {
     "cora": (2708, 5278, 1433, 7),
     "citeseer": (3327, 4552, 3703, 6),
