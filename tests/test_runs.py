@@ -121,7 +121,9 @@ def test_metrics_beyond_the_checkpoint_are_cut_off(finished: Path, tmp_path: Pat
         train_run(KARATE, path, on_epoch=stop_after(4))
     metrics = path / "metrics.jsonl"
     metrics.write_text(metrics.read_text() + '{"epoch": 6, "loss": 9}\n{"epo')
-    train_run(KARATE, path, resume=True)
+    seen: list[str] = []
+    train_run(KARATE, path, resume=True, on_start=lambda begun: seen.append(metrics.read_text()))
+    assert [json.loads(line)["epoch"] for line in seen[0].splitlines()] == [1, 2, 3, 4, 5]
     assert RunFolder(path).history() == RunFolder(finished).history()
 
 
