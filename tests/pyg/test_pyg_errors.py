@@ -87,7 +87,7 @@ def test_in_channels(in_channels):
 
 @pytest.mark.parametrize("module", [Node2SeqConv, GCNConv])
 def test_unknown_backend(module):
-    choices = ", ".join(repr(name) for name in ["auto", *ops.BACKENDS])
+    choices = ", ".join(repr(name) for name in ops.BACKEND_NAMES)
     assert _text(module, 5, 4, backend="magic") == (
         f"backend='magic': there is no such choice. Choose one of {choices}."
     )

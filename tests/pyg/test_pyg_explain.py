@@ -229,10 +229,11 @@ def test_gnn_explainer(hops):
     assert model.first.propagated == 5  # the explainer is gone, the fused path is back
 
 
-def test_gnn_explainer_on_the_whole_network():
+@pytest.mark.parametrize("kind", ["node2seq", "gcn"])
+def test_gnn_explainer_on_the_whole_network(kind):
     torch_geometric.nn.GCNConv(5, 6)  # PyG generates code for its layer, which ours must not inherit
     torch.manual_seed(0)
-    model = Node2Seq(5, 6, 3)
+    model = Node2Seq(5, 6, 3, layer=kind)
     explainer = Explainer(
         model,
         GNNExplainer(epochs=5),
