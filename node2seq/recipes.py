@@ -41,6 +41,11 @@ _CITATION_NODE2SEQ = Recipe(
 )
 _CITATION = ("cora-f", "cora-r", "citeseer-f", "citeseer-r", "pubmed")
 
+# The networks it is compared with, as their authors' public code sets them.
+_GAT = TrainSettings(epochs=1000, lr=0.005, weight_decay=5e-4, patience=100)
+_LGCN = TrainSettings(epochs=1000, lr=0.1, weight_decay=5e-4, patience=150, optimizer="nadam")
+_SGC = TrainSettings(epochs=200, lr=0.1)
+
 # By model, then by data set; "" stands for every other graph.
 RECIPES: dict[str, dict[str, Recipe]] = {
     "node2seq": {
@@ -50,6 +55,22 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "gcn": {
         "": Recipe(options={"hidden_channels": 64}, settings=TrainSettings(epochs=300)),
         **dict.fromkeys(_CITATION, _CITATION_GCN),
+    },
+    "gat": {
+        "": Recipe(options={"hidden_channels": 8}, settings=_GAT),
+        **dict.fromkeys(_CITATION, Recipe({"hidden_channels": 8}, _GAT, row_normalize=True)),
+    },
+    "cheby": {
+        "": Recipe(options={"hidden_channels": 64}, settings=TrainSettings(epochs=300)),
+        **dict.fromkeys(_CITATION, _CITATION_GCN),
+    },
+    "sgc": {
+        "": Recipe(options={"hidden_channels": 64, "K": 2}, settings=_SGC),
+        **dict.fromkeys(_CITATION, Recipe({"hidden_channels": 64, "K": 3}, _SGC, row_normalize=True)),
+    },
+    "lgcn": {
+        "": Recipe(options={"hidden_channels": 32}, settings=_LGCN),
+        **dict.fromkeys(_CITATION, Recipe({"hidden_channels": 32}, _LGCN, row_normalize=True)),
     },
 }
 # For a model that has no entry of its own.
