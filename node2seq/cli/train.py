@@ -80,9 +80,7 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of these settings.", show_default="none")
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs at most.", show_default="the recipe's, 200 to 300")
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs at most.", show_default="the recipe's")] = None,
     class_weights: Annotated[
         bool | None,
         typer.Option("--class-weights", help="Let every class count the same.", show_default="no"),
