@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from node2seq.experiments import Store, choose_cells, reproduce, runs_of
 from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
 from node2seq.experiments.verb import Request, run
+from node2seq.experiments.work import _end_with_parent
 
 ARGUMENTS = [
     "3",
@@ -164,6 +166,50 @@ def test_both_command_lines_ask_for_the_same() -> None:
     assert set(inspect.signature(verb).parameters) == fields
     assert parse([]) == Request()
     assert {**vars(parse([]))}.keys() == fields
+
+
+def _sleep_as_worker(path: Path) -> None:
+    _end_with_parent()
+    path.write_text(str(os.getpid()))
+    time.sleep(120)
+
+
+def _start_sleeping_worker(path: Path) -> None:
+    worker = multiprocessing.get_context("spawn").Process(target=_sleep_as_worker, args=(path,))
+    worker.start()
+    worker.join()
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")  # ended, but nobody has asked for its status yet
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks for processes by their number")
+def test_a_worker_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("spawn").Process(
+        target=_start_sleeping_worker, args=(tmp_path / "pid",)
+    )
+    parent.start()
+    patience = time.monotonic() + 90
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < patience
+        time.sleep(0.05)
+    worker = int((tmp_path / "pid").read_text())
+    assert _is_there(worker)
+    parent.kill()
+    parent.join()
+    patience = time.monotonic() + 10
+    while _is_there(worker) and time.monotonic() < patience:
+        time.sleep(0.05)
+    outlived = _is_there(worker)
+    if outlived:
+        os.kill(worker, signal.SIGKILL)
+    assert not outlived
 
 
 def _kill_during(folder: Path, after_rows: int) -> None:
