@@ -79,8 +79,8 @@ class Node2SeqConv(MessagePassing):
         add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
             types. (default: :obj:`True`)
         bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
-        backend (str): :obj:`"auto"`, :obj:`"eager"` or :obj:`"reference"`; see :mod:`node2seq.ops`.
-            (default: :obj:`"auto"`)
+        backend (str): :obj:`"auto"`, :obj:`"triton"`, :obj:`"eager"` or :obj:`"reference"`; see
+            :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         validate (bool): Whether to look for NaN and infinite features in each forward pass.
             (default: :obj:`False`)
         **kwargs (optional): Additional arguments of :class:`torch_geometric.nn.conv.MessagePassing`.
@@ -214,12 +214,12 @@ class Node2SeqConv(MessagePassing):
             return_trace (bool): Whether to return a :class:`Trace` as well.
         """
         x_src, x_dst = self._check_features(x, size)
-        backend = ops.choose_backend(self.backend)
         out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
 
         # Autocast would round the projection to 16 bits, which reorders a third of the longer sequences.
         with torch.autocast(x_src.device.type, enabled=False):
             key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
+            backend = ops.choose_backend(self.backend, key)
             shared = self.lin_dst is None and x_dst is x_src
             query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
             sequences, reach = sequences_of(
@@ -245,10 +245,7 @@ class Node2SeqConv(MessagePassing):
             if is_listened_to(self) or type(self).message is not Node2SeqConv.message:
                 out, winner = self._propagate_messages(edge_index, key, query, sequences, ranking)
             else:
-                if self.hops == 1:
-                    ranked = sequences.reorder(ranking.entry)
-                else:
-                    ranked = ops.Sequences(sequences.rows, ranking.node, sequences.num_sources)
+                ranked = ranking.ranked(sequences, self.hops)
                 out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
             out = out + _project(self.lin_root, query if self.root == "projected" else x_dst)  # eq. 7
             if self.bias is not None:
@@ -260,7 +257,7 @@ class Node2SeqConv(MessagePassing):
             return out, Trace(sequences.rows.ptr, ranking.node, ranking.score, is_nonlocal, winner)
         return out
 
-    def _convolve(self, x: Tensor, ranked: ops.Sequences, backend: Any) -> tuple[Tensor, Tensor | None]:
+    def _convolve(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
         weight = self.weight.to(x.dtype)
         if self.readout == "max":
             return backend.convolve_max(x, weight, ranked)

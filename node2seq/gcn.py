@@ -35,7 +35,6 @@ class GCNConv(torch_geometric.nn.GCNConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.GCNConv`."""
         if not self._can_fuse(edge_index, edge_weight):
             return super().forward(x, edge_index, edge_weight)
-        backend = ops.choose_backend(self.backend)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
@@ -45,6 +44,7 @@ class GCNConv(torch_geometric.nn.GCNConv):
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
         x = self.lin(x)
+        backend = ops.choose_backend(self.backend, x)
         out = backend.aggregate(x, sequences, sequences.gcn_weights(x.dtype))
         return out if self.bias is None else out + self.bias
 

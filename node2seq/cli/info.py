@@ -47,7 +47,7 @@ def _installation() -> dict[str, Any]:
 
     found = describe(pick_device("auto"))
     found["cuda devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    found["backends"] = list(ops.BACKENDS)
+    found["backends"] = list(ops.BACKEND_NAMES[1:])
     found["models"] = list(MODELS)
     return found
 

@@ -47,7 +47,6 @@ class ChebConv(torch_geometric.nn.ChebConv):
         default = edge_weight is None and lambda_max is None and self.normalization == "sym"
         if not (default and can_fuse(self, edge_index)):
             return super().forward(x, edge_index, edge_weight, batch, lambda_max)
-        backend = ops.choose_backend(self.backend)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
@@ -59,6 +58,7 @@ class ChebConv(torch_geometric.nn.ChebConv):
         laplacian = _scaled_laplacian(sequences, x.dtype)
         weights = torch.cat([lin.weight for lin in self.lins])  # pyright: ignore[reportCallIssue, reportArgumentType]
         terms = F.linear(x, weights).split(self.out_channels, dim=1)
+        backend = ops.choose_backend(self.backend, terms[0])
         later, latest = torch.zeros_like(terms[0]), torch.zeros_like(terms[0])
         for term in reversed(terms[1:]):
             later, latest = term + 2.0 * backend.aggregate(later, sequences, laplacian) - latest, later

@@ -70,7 +70,7 @@ class GATConv(torch_geometric.nn.GATConv):
         """
         if not self._can_fuse(x, edge_index, kwargs):
             return super().forward(x, edge_index, **kwargs)
-        backend, nodes = ops.choose_backend(self.backend), x.size(0)
+        nodes = x.size(0)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
@@ -82,6 +82,7 @@ class GATConv(torch_geometric.nn.GATConv):
         by_head = sequences.copies(self.heads)
         assert self.lin is not None
         values = self.lin(x).view(nodes, self.heads, self.out_channels).transpose(0, 1)  # [H, N, C]
+        backend = ops.choose_backend(self.backend, values)
         source, target = (  # [H * N]
             (values * att.transpose(0, 1)).sum(-1).view(-1) for att in (self.att_src, self.att_dst)
         )

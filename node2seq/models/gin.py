@@ -42,7 +42,7 @@ class GINConv(torch_geometric.nn.GINConv):
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
         ones = x.new_ones(sequences.rows.num_entries)
-        out = ops.choose_backend(self.backend).aggregate(x, sequences, ones)
+        out = ops.choose_backend(self.backend, x).aggregate(x, sequences, ones)
         return self.nn(out + (1 + self.eps) * x)
 
 

@@ -66,7 +66,7 @@ class LGCL(nn.Module):
             add_self_loops=True,
             merge_duplicates=False,
         )
-        backend = ops.choose_backend(self.backend)
+        backend = ops.choose_backend(self.backend, x)
         x = self.dropouts[0](x, n_id)
         values = backend.largest(x, sequences, sequences.gcn_weights(x.dtype), self.k)
         hidden = _convolve(self.conv1, torch.cat([x[:, None], values], dim=1))  # [N, 1 + k / 2, middle]

@@ -36,8 +36,8 @@ class SGConv(torch_geometric.nn.SGConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
         if edge_weight is not None or self.cached or not can_fuse(self, edge_index):
             return super().forward(x, edge_index, edge_weight)
-        backend = ops.choose_backend(self.backend)
         x = F.linear(x, self.lin.weight)
+        backend = ops.choose_backend(self.backend, x)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,

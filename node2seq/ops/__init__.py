@@ -13,11 +13,15 @@ Each backend is a module with the same functions and the same results:
 ``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
 =================  =======================================================================================
 
-``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own.
+``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
+``triton`` holds fused kernels for GPUs and float32, and is imported when first used.
 """
 
 from __future__ import annotations
 
+import os
+from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -34,6 +38,7 @@ from node2seq.ops.sequences import Rows, Sequences
 
 __all__ = [
     "BACKENDS",
+    "BACKEND_NAMES",
     "PLANS",
     "Dropout",
     "Ranking",
@@ -51,16 +56,23 @@ __all__ = [
     "rearrange",
 ]
 
+# Those that run everywhere.
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
+BACKEND_NAMES = ("auto", *BACKENDS, "triton")
 
 
 def check_backend(name: str) -> None:
     """Raises an error if there is no backend of that name."""
-    check_choice("backend", name, ["auto", *BACKENDS])
+    check_choice("backend", name, BACKEND_NAMES)
 
 
-def choose_backend(name: str) -> ModuleType:
-    """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot."""
+def choose_backend(name: str, x: Tensor) -> ModuleType:
+    """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot.
+
+    Args:
+        name (str): The user's choice.
+        x (torch.Tensor): The features that it is to work on.
+    """
     if torch.compiler.is_compiling():
         if name == "eager":
             raise Node2SeqError(
@@ -68,8 +80,48 @@ def choose_backend(name: str) -> ModuleType:
                 "its grouped sorts depend on values and cannot be compiled or exported",
                 "Use backend='auto' or 'reference' here",
             )
+        if name == "triton":
+            raise Node2SeqError(
+                "backend='triton'",
+                "the sizes of its work depend on values and cannot be compiled or exported",
+                "Use backend='auto' or 'reference' here",
+            )
         return reference
-    return BACKENDS["eager" if name == "auto" else name]
+    if name == "auto":
+        fused = _triton() if x.is_cuda and x.dtype == torch.float32 else None
+        return fused or eager
+    if name == "triton":
+        return _triton_for(x)
+    return BACKENDS[name]
+
+
+@cache
+def _triton() -> ModuleType | None:
+    """The fused kernels, or nothing where Triton is not installed."""
+    try:
+        return import_module("node2seq.ops.triton")
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        return None
+
+
+def _triton_for(x: Tensor) -> ModuleType:
+    """The fused kernels, or an error if they cannot work on ``x``."""
+    fused = _triton()
+    if fused is None:
+        raise Node2SeqError(
+            "backend='triton'", "Triton is not installed", "Use backend='auto', or pip install triton"
+        )
+    # Triton's interpreter runs the kernels on a CPU, for tests.
+    runs_there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    if not runs_there or x.dtype != torch.float32:
+        raise Node2SeqError(
+            f"backend='triton' with {x.dtype} features on {x.device}",
+            "its kernels work in float32 on an NVIDIA GPU",
+            "Use backend='auto', which takes another backend where it has to",
+        )
+    return fused
 
 
 def arrange(
@@ -96,6 +148,8 @@ def arrange(
         backend: The module that :func:`choose_backend` chose.
     """
     with torch.no_grad():
+        if hops == 1 and hasattr(backend, "arrange"):  # fused; gives the rest when asked
+            return backend.arrange(query, key, sequences)
         score = backend.score(query, key, sequences)
         order_of_ties = backend.precedence((key * key).sum(-1))
         if hops == 1:

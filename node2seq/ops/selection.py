@@ -22,6 +22,12 @@ class Ranking(NamedTuple):
     entry: Tensor
     """Its entry among the graph's own, or −1 for a non-local node."""
 
+    def ranked(self, sequences: Sequences, hops: int) -> Sequences:
+        """The graph's sequences in this order."""
+        if hops == 1:
+            return sequences.reorder(self.entry)
+        return Sequences(sequences.rows, self.node, sequences.num_sources)
+
 
 def select(
     backend: ModuleType,

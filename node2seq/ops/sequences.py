@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,7 +84,8 @@ class Sequences:
         self.rows = rows
         self.index = index
         self.num_sources = num_sources
-        self._origin = origin
+        self.origin = origin
+        self.plans: dict[str, Any] = {}  # what a backend keeps with the graph, by its name
         self._gcn_weights: dict[torch.dtype, Tensor] = {}
         self._copies: dict[int, Sequences] = {}
 
@@ -112,8 +114,8 @@ class Sequences:
 
         Reordering moves entries but leaves each with its source, so the sort is done once per graph.
         """
-        if self._origin is not None:
-            original, order = self._origin
+        if self.origin is not None:
+            original, order = self.origin
             source_ptr, entries = original.transposed
             where = torch.empty_like(order)
             where[order] = torch.arange(order.numel(), device=order.device)

@@ -1,0 +1,328 @@
+"""The fused kernels on a GPU: are they right, how fast is the layer beside PyG's, where does the time go?
+
+    PYTHONPATH=. python benchmarks/bench_ops.py       # checks, layers, steps, block sizes: under five minutes
+    python benchmarks/bench_ops.py --graphs small     # the smaller graphs only
+    python benchmarks/bench_ops.py --parts steps      # single operations only
+
+Nothing is reported while a check of ``tests/kernel_checks.py`` fails. Times are medians over CUDA events of a
+forward + backward pass in exact float32; ratios are to GATConv with one head on the same graph, lower is
+better. Running out of memory is a result. The gather bound is the time that it takes to copy as many bytes as
+an operation has to gather, every entry from memory once.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch_geometric
+import triton
+from torch import Tensor
+from torch_geometric.nn import GATConv
+
+from node2seq import Node2SeqConv, ops
+from node2seq.adjacency import sequences_of
+from node2seq.ops.triton import launch, plan, scores, segments, sorting, window_max, window_sum
+
+ROOT = Path(__file__).parents[1]
+CHANNELS = 64
+CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
+
+
+class Graph(NamedTuple):
+    """The size of a graph to measure."""
+
+    nodes: int
+    edges: int
+    repeats: int
+
+    def __str__(self) -> str:
+        return f"{self.nodes / 1e3:,.0f}k nodes, {self.edges / 1e6:,.1f}M edges"
+
+
+GRAPHS = {
+    "small": [Graph(5_000, 400_000, 30), Graph(100_000, 1_100_000, 30)],
+    "large": [Graph(1_000_000, 21_000_000, 10), Graph(2_400_000, 126_000_000, 5)],
+}
+# Block sizes and warps that are tried for each kernel.
+VARIANTS = [(4, 1), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
+SORT_VARIANTS = [(512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (2048, 4), (2048, 8)]
+
+
+def check_kernels() -> None:
+    """Runs the kernels' checks in a process of their own, and ends this one if any fails."""
+    command = [sys.executable, str(ROOT / "tests" / "kernel_checks.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    results = json.loads(done.stdout) if done.returncode == 0 else {"all": "the process ended early"}
+    failed = [name for name, error in results.items() if error]
+    if failed:
+        sys.exit(f"No times while checks fail: {', '.join(failed)}")
+
+
+def power_law(graph: Graph) -> Tensor:
+    """Distinct directed edges whose ends are drawn with probability ∝ rank^−0.6 on both sides."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    number = torch.randperm(graph.nodes, device="cuda", generator=generator)
+
+    def ends() -> Tensor:
+        drawn = torch.rand(graph.edges, device="cuda", dtype=torch.float64, generator=generator)
+        rank = (drawn.pow_(1 / 0.4) * graph.nodes).long().clamp_(max=graph.nodes - 1)
+        return number[rank]
+
+    edges = torch.zeros(0, dtype=torch.int64, device="cuda")
+    while edges.numel() < graph.edges:
+        edges = torch.cat([edges, ends() * graph.nodes + ends()]).unique()
+    kept = torch.randperm(edges.numel(), device="cuda", generator=generator)[: graph.edges]
+    edges = edges[kept]
+    return torch.stack([edges % graph.nodes, edges // graph.nodes])
+
+
+def median_ms(step: Callable[[], Any], repeats: int) -> float:
+    """The median time of a step, after two that do not count."""
+    for _ in range(2):
+        step()
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def peak_gib(step: Callable[[], Any]) -> float:
+    """What a step adds at its peak to what is held before it."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second of a large copy on the device, read and written."""
+    source = torch.empty(2**30, dtype=torch.float32, device="cuda").normal_()
+    copied = torch.empty_like(source)
+    return 2 * source.nbytes / (median_ms(lambda: copied.copy_(source), 10) / 1e3)
+
+
+def layer_step(
+    layer: torch.nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor
+) -> Callable[[], None]:
+    """A forward and backward pass."""
+
+    def step() -> None:
+        layer.zero_grad()
+        x.grad = None
+        layer(x, edge_index).backward(direction)
+
+    return step
+
+
+def measure(step: Callable[[], None], repeats: int) -> tuple[float, float] | None:
+    """Time and memory of a step, or nothing if it runs out of memory."""
+    try:
+        step()  # builds what is built once
+        return median_ms(step, repeats), peak_gib(step)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        torch.cuda.empty_cache()
+
+
+def layers(graph: Graph, edge_index: Tensor) -> None:
+    """The table of whole layers."""
+    x = torch.randn(graph.nodes, CHANNELS, device="cuda", requires_grad=True)
+    direction = torch.randn_like(x)
+    print(f"\n{graph}: layer, forward + backward")
+    print(f"{'':28}{'ms':>10}{'× GATConv':>12}{'GiB':>10}{'× GATConv':>12}", flush=True)
+    base = measure(layer_step(GATConv(CHANNELS, CHANNELS).cuda(), x, edge_index, direction), graph.repeats)
+    _print_layer("GATConv", base, base)
+    for readout, kernel_size in CASES:
+        conv = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout).cuda()
+        step = layer_step(conv, x, edge_index, direction)
+        _print_layer(f"{readout} k={kernel_size}", measure(step, graph.repeats), base)
+        if kernel_size == 3:
+
+            def anew(step: Callable[[], None] = step) -> None:
+                ops.PLANS.clear()
+                step()
+
+            _print_layer(
+                f"{readout} k={kernel_size}, plan anew", measure(anew, max(graph.repeats // 3, 3)), base
+            )
+
+
+def _print_layer(title: str, found: tuple[float, float] | None, base: tuple[float, float] | None) -> None:
+    if found is None:
+        print(f"{title:28}{'out of memory':>20}", flush=True)
+        return
+    ratios = ["–", "–"] if base is None else [f"{a / b:.3f}" for a, b in zip(found, base, strict=True)]
+    print(f"{title:28}{found[0]:10.2f}{ratios[0]:>12}{found[1]:10.2f}{ratios[1]:>12}", flush=True)
+
+
+class Steps:
+    """The operations of the layer on one graph, one by one, with the bytes that each has to gather."""
+
+    def __init__(self, graph: Graph, edge_index: Tensor) -> None:
+        self.sequences, _ = sequences_of(
+            edge_index,
+            flow="source_to_target",
+            num_sources=graph.nodes,
+            num_targets=graph.nodes,
+            add_self_loops=True,
+        )
+        self.plan = plan.plan_of(self.sequences)
+        self.key = torch.randn(graph.nodes, CHANNELS, device="cuda")
+        self.scores = scores.score(self.key, self.key, self.sequences)
+        self.ties = sorting.precedence(scores.own_score(self.key))
+        self.ranked = sorting.sort_rows(self.scores, self.ties, self.plan)
+        self.row_bytes = self.sequences.rows.num_entries * CHANNELS * 4
+
+    def named(self, kernel_size: int) -> dict[str, tuple[Callable[[], Any], float]]:
+        """Each step with the bytes that it gathers at least."""
+        rows, entries = self.row_bytes, self.sequences.rows.num_entries
+        weight = torch.randn(CHANNELS, kernel_size * CHANNELS, device="cuda")
+        table = (self.key @ weight).view(-1, kernel_size, CHANNELS)
+        grad = torch.randn_like(self.key)
+        _, winner = window_max.window_max(table, self.ranked)
+        ones = torch.ones(entries, device="cuda")
+        return {
+            "score": (lambda: scores.score(self.key, self.key, self.sequences), rows),
+            "precedence": (lambda: sorting.precedence(scores.own_score(self.key)), self.key.nbytes),
+            "rank": (lambda: sorting.sort_rows(self.scores, self.ties, self.plan), entries * 20),
+            "project": (lambda: self.key @ weight, self.key.nbytes + table.nbytes),
+            "window_max": (lambda: window_max.window_max(table, self.ranked), rows * kernel_size),
+            "window_max_grad": (
+                lambda: window_max.window_max_grad(
+                    grad, winner, self.ranked.place, self.plan.transposed, table.shape
+                ),
+                rows * 2,
+            ),
+            "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size), rows),
+            "window_sum_grad": (
+                lambda: window_sum.window_sum_grad(table, self.ranked.place, self.plan),
+                rows,
+            ),
+            "segment_sum": (
+                lambda: segments.segment_sum(self.key, self.plan.index, ones, self.plan.work, None),
+                rows,
+            ),
+        }
+
+
+def steps(graph: Graph, edge_index: Tensor, bandwidth: float) -> None:
+    """The table of single operations."""
+    print(f"\n{graph}: steps, ms (share of the gather bound)")
+    found = Steps(graph, edge_index)
+    length = found.sequences.rows.length()
+    print(
+        f"longest sequence {int(length.max())}, {found.plan.work.hubs} hubs in {found.plan.work.parts} parts"
+    )
+    for kernel_size in (3, 10):
+        cells = []
+        for name, (step, size) in found.named(kernel_size).items():
+            if kernel_size == 3 or name.startswith(("project", "window")):
+                ms = median_ms(step, max(graph.repeats // 2, 3))
+                cells.append(f"{name} {ms:.3f} ({size / bandwidth * 1e3 / ms:.2f})")
+        print(f"k={kernel_size}: " + ", ".join(cells), flush=True)
+    _plan_steps(graph, edge_index, found)
+
+
+def _plan_steps(graph: Graph, edge_index: Tensor, found: Steps) -> None:
+    def build() -> ops.Sequences:
+        return ops.build_sequences(
+            edge_index[0],
+            edge_index[1],
+            graph.nodes,
+            graph.nodes,
+            add_self_loops=True,
+            merge_duplicates=True,
+        )
+
+    sort = median_ms(build, 3)
+    forward = median_ms(lambda: plan.GraphPlan(found.sequences), 3)
+    both = median_ms(lambda: plan.GraphPlan(found.sequences).transposed, 3)
+    print(f"plan: sequences {sort:.2f}, work {forward:.2f}, transposed {both - forward:.2f}", flush=True)
+
+
+def variants(graph: Graph, edge_index: Tensor) -> None:
+    """The time of each kernel by block size and warps; the one in use is starred."""
+    print(f"\n{graph}: block×warps → ms, best first (* in use)")
+    found = Steps(graph, edge_index)
+    for kernel_size in (3, 10):
+        for name, (step, _) in found.named(kernel_size).items():
+            if name not in launch.TILES or (kernel_size == 10 and not name.startswith("window")):
+                continue
+            used, timed = launch.TILES[name], []
+            for block, warps in VARIANTS:
+                launch.TILES[name] = launch.Tile(block, warps)
+                mark = "*" if launch.TILES[name] == used else ""
+                timed.append((median_ms(step, 3), f"{block}×{warps}{mark}"))
+            launch.TILES[name] = used
+            timed.sort()
+            shown = [cell for place, cell in enumerate(timed) if place < 6 or cell[1].endswith("*")]
+            print(
+                f"{name} k={kernel_size}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in shown), flush=True
+            )
+    _sort_variants(found)
+
+
+def _sort_variants(found: Steps) -> None:
+    """Each sort width with several numbers of keys per program and of warps."""
+    out = [torch.empty_like(found.plan.index) for _ in range(2)]
+    for bucket in found.plan.work.sort_buckets():
+        timed = []
+        for keys, warps in SORT_VARIANTS:
+            if keys < bucket.width:
+                continue
+            sorting.SORT_TILES[bucket.width] = launch.Tile(keys, warps)
+            step = partial(sorting.sort_bucket, found.scores, found.ties, found.plan, bucket, *out)
+            timed.append((median_ms(step, 3), f"{keys}×{warps}"))
+        sorting.SORT_TILES.pop(bucket.width)
+        entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)[:5])
+        print(f"sort of {bucket.count} rows, width {bucket.width}, keys×warps: {entries}", flush=True)
+
+
+def main() -> None:
+    """Checks first, then the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
+    parts = ["layers", "steps", "variants"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}, Triton {triton.__version__}"
+    print(f"{torch.cuda.get_device_name()}, {versions}, {CHANNELS} → {CHANNELS} channels, float32")
+    check_kernels()
+    print(f"all kernel checks passed after {time.perf_counter() - start:.0f} s", flush=True)
+    bandwidth = copy_bandwidth()
+    print(f"copy: {bandwidth / 1e12:.2f} TB/s, read and written", flush=True)
+    for name in options.graphs:
+        for graph in GRAPHS[name]:
+            edge_index = power_law(graph)
+            if "layers" in options.parts:
+                layers(graph, edge_index)
+            if "steps" in options.parts:
+                steps(graph, edge_index, bandwidth)
+            if "variants" in options.parts and graph.nodes == 1_000_000:
+                variants(graph, edge_index)
+            del edge_index
+            torch.cuda.empty_cache()
+            print(f"({time.perf_counter() - start:.0f} s so far)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The GPU backend: fused kernels in Triton, deterministic, float32. Loaded when first used.
+
+A plan per graph says who works on what; hubs are cut into items and their parts reduced in order, so that no
+kernel needs an atomic. Backward passes walk over the transposed graph instead of scattering.
+"""
+
+from node2seq.ops.attention import attention
+from node2seq.ops.largest import largest
+from node2seq.ops.triton.ranking import arrange, rank
+from node2seq.ops.triton.scores import score
+from node2seq.ops.triton.segments import aggregate
+from node2seq.ops.triton.sorting import precedence
+from node2seq.ops.triton.window_max import convolve_max
+from node2seq.ops.triton.window_sum import convolve_sum
+
+__all__ = [
+    "aggregate",
+    "arrange",
+    "attention",
+    "convolve_max",
+    "convolve_sum",
+    "largest",
+    "precedence",
+    "rank",
+    "score",
+]

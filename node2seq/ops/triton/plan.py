@@ -1,0 +1,191 @@
+"""What the kernels know of a graph: int32 rows, work of even size, the transposed graph. Built once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from node2seq.errors import Node2SeqError
+from node2seq.ops.plan import is_tracing
+from node2seq.ops.sequences import Rows, Sequences, lasting
+
+# A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
+ITEM = 256
+# Rows are sorted in registers up to the last width; a longer row is sorted in chunks that are merged.
+SORT_WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass
+class Cut:
+    """Rows longer than some size, cut into parts of that size; the parts of a row follow each other."""
+
+    row: Tensor  # [P] the row of each part
+    first: Tensor  # [P] its first entry
+    ptr: Tensor  # [H + 1] where the parts of each long row start
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Rows that are sorted at one width: so many of ``Work.rows``, from the first on."""
+
+    width: int
+    first: int
+    count: int
+
+
+class Work:
+    """Rows as the kernels walk over them, longest first.
+
+    Args:
+        ptr (torch.Tensor): Where each row starts, and where the last one ends, [N + 1].
+    """
+
+    def __init__(self, ptr: Tensor) -> None:
+        self.ptr = ptr.int()
+        self.item, widths = ITEM, SORT_WIDTHS
+        ordered, rows = self.ptr.diff().sort(descending=True, stable=True)
+        self.rows = rows.int()
+        sizes = sorted({self.item, *widths})
+        longer = [(ordered > size).sum() for size in sizes]
+        parts = [
+            torch.where(ordered > size, (ordered + size - 1) // size, 0).sum()
+            for size in (self.item, widths[-1])
+        ]
+        # The one wait for the device: everything that sizes a launch.
+        *longer, item_parts, chunks = torch.stack([*longer, *parts]).tolist()
+        self._longer = dict(zip(sizes, longer, strict=True))
+        self.hubs = self._longer[self.item]
+        self.parts = item_parts
+        hub_parts = self._cut(ordered, self.item, item_parts)
+        light = self.rows[self.hubs :]
+        self.part_ptr = hub_parts.ptr
+        # Hubs' parts first: the longest work starts earliest.
+        self.item_row = torch.cat([hub_parts.row, light])  # [I]
+        self.item_first = torch.cat([hub_parts.first, self.ptr[light]])  # [I]
+        self.items = self.item_row.numel()
+        self.chunks = self._cut(ordered, widths[-1], chunks)
+        self.widths = widths
+
+    def _cut(self, ordered: Tensor, size: int, parts: int) -> Cut:
+        hubs = self._longer[size]
+        count = (ordered[:hubs] + size - 1) // size
+        ptr = torch.cat([count.new_zeros(1), count.cumsum(0, dtype=torch.int32)])
+        hub = torch.repeat_interleave(count, output_size=parts)
+        place = torch.arange(parts, device=ptr.device, dtype=torch.int32) - ptr[hub]
+        row = self.rows[hub]
+        return Cut(row, self.ptr[row] + place * size, ptr)
+
+    def sort_buckets(self) -> list[Bucket]:
+        """The rows to be sorted at each width."""
+        found, shortest = [], 0
+        for width in self.widths:
+            first = self._longer[width]
+            last = self._longer[shortest] if shortest else self.rows.numel()
+            found.append(Bucket(width, first, last - first))
+            shortest = width
+        return [bucket for bucket in found if bucket.count]
+
+
+@dataclass
+class Transposed:
+    """The graph by source: for each source node the sequences that it stands in."""
+
+    work: Work
+    target: Tensor  # [E] the row of each entry
+    entry: Tensor  # [E] its place among the graph's own entries
+
+
+class GraphPlan:
+    """Everything static that the kernels read of one graph.
+
+    Args:
+        sequences (Sequences): The graph's own sequences.
+    """
+
+    def __init__(self, sequences: Sequences) -> None:
+        self.rows = sequences.rows
+        self.num_sources = sequences.num_sources
+        self.index = sequences.index.int()  # [E]
+        self.work = Work(sequences.rows.ptr)
+
+    @cached_property
+    def transposed(self) -> Transposed:
+        """The graph by source, in the order of the entries; worked out by the first backward pass."""
+        _check_not_capturing()
+        with lasting():
+            source, entry = self.index.sort(stable=True)
+            bounds = torch.arange(self.num_sources + 1, device=source.device, dtype=torch.int32)
+            ptr = torch.searchsorted(source, bounds, out_int32=True)
+            return Transposed(Work(ptr), self.rows.target[entry].int(), entry.int())
+
+    @cached_property
+    def position(self) -> Tensor:
+        """The place of each entry in its row as the graph has it, [E]."""
+        with lasting():
+            return self.rows.position().int()
+
+
+@dataclass
+class Ranked:
+    """A graph's sequences in a new order."""
+
+    plan: GraphPlan
+    index: Tensor  # [E] the source at each position
+    place: Tensor  # [E] the position of each of the graph's own entries in its sequence
+
+    @property
+    def rows(self) -> Rows:
+        """The shape of the sequences."""
+        return self.plan.rows
+
+    def order(self) -> Tensor:
+        """The entry at each position, [E], int64."""
+        rows = self.rows
+        order = torch.empty(rows.num_entries, dtype=torch.int64, device=self.place.device)
+        order[rows.ptr[rows.target] + self.place] = torch.arange(rows.num_entries, device=order.device)
+        return order
+
+
+def plan_of(sequences: Sequences) -> GraphPlan:
+    """The plan of a graph, kept with its sequences."""
+    if "triton" not in sequences.plans:
+        _check_not_capturing()
+        if sequences.rows.num_entries > 2**31 - 2**16:
+            raise Node2SeqError(
+                f"a graph of {sequences.rows.num_entries} entries",
+                "the kernels number entries with 32 bits",
+                "Use backend='eager', or mini-batches",
+            )
+        with lasting():
+            sequences.plans["triton"] = GraphPlan(sequences)
+    return sequences.plans["triton"]
+
+
+def ranked_of(sequences: Sequences | Ranked) -> Ranked:
+    """Sequences of any origin as the kernels read them; a reordered graph keeps the graph's plan."""
+    if isinstance(sequences, Ranked):
+        return sequences
+    if sequences.origin is None:
+        plan = plan_of(sequences)
+        return Ranked(plan, plan.index, plan.position)
+    original, order = sequences.origin
+    return reordered(plan_of(original), order)
+
+
+def reordered(plan: GraphPlan, order: Tensor) -> Ranked:
+    """A graph's entries in a given order within their rows: position e holds the entry ``order[e]``."""
+    place = torch.empty_like(plan.position)
+    place[order] = plan.position
+    return Ranked(plan, plan.index[order], place)
+
+
+def _check_not_capturing() -> None:
+    if is_tracing():
+        raise Node2SeqError(
+            "a graph that is new while a CUDA graph is captured",
+            "its plan cannot be built then, since the sizes of the work depend on values",
+            "Run one training step with the same edge_index before the capture",
+        )

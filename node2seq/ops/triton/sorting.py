@@ -1,0 +1,174 @@
+"""Equation 3: rows sorted in registers, by keys that hold score, precedence and slot in 64 bits."""
+
+# Triton's own language, which its annotations do not describe.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from node2seq.ops.triton.launch import Tile, launch
+from node2seq.ops.triton.plan import Bucket, GraphPlan, Ranked, Work
+
+# By width: the keys that a program sorts at once, since short rows share one, and its warps.
+SORT_TILES: dict[int, Tile] = {}
+
+
+def packs(plan: GraphPlan) -> bool:
+    """Whether a precedence and the slot within the widest sort fit into 32 bits."""
+    return plan.num_sources << (plan.work.widths[-1] - 1).bit_length() <= 2**32
+
+
+@triton.jit
+def packed(score, index, precedence, entry, slot, real, LOG_W: tl.constexpr):
+    """Integers that sort as the entries do: score descending, then precedence; the slot rides along."""
+    value = tl.load(score + entry, mask=real, other=0.0)
+    source = tl.load(index + entry, mask=real, other=0)
+    first = tl.load(precedence + source, mask=real, other=0).to(tl.int64)
+    bits = value.to(tl.int32, bitcast=True)
+    bits = tl.where(bits == -2147483648, 0, bits)  # −0.0 equals +0.0
+    descending = ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    key = (descending.to(tl.int64) << 32) + (first << LOG_W) + slot
+    return tl.where(real, key, 0x7FFFFFFFFFFFFFFF)
+
+
+@triton.jit
+def rank_kernel(
+    score,  # [E]
+    index,  # [E]
+    precedence,  # [M]
+    rows,  # [N]
+    ptr,  # [N + 1]
+    ranked,  # [E]
+    place,  # [E]
+    first_row,
+    count,
+    LOG_W: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Some rows of one width, sorted in registers."""
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.load(rows + first_row + number, mask=number < count, other=0)
+    start = tl.load(ptr + row)
+    length = tl.where(number < count, tl.load(ptr + row + 1) - start, 0)
+    slot = tl.arange(0, 1 << LOG_W)[None, :]
+    real = slot < length[:, None]
+    key = packed(score, index, precedence, start[:, None] + slot, slot, real, LOG_W)
+    key = tl.sort(key, dim=1)
+    # Padding sorts behind every entry: position p is real where slot p is.
+    entry = start[:, None] + (key & ((1 << LOG_W) - 1)).to(tl.int32)
+    tl.store(ranked + start[:, None] + slot, tl.load(index + entry, mask=real, other=0), mask=real)
+    tl.store(place + entry, tl.broadcast_to(slot, entry.shape), mask=real)
+
+
+@triton.jit
+def sort_chunk_kernel(
+    score,  # [E]
+    index,  # [E]
+    precedence,  # [M]
+    chunk_row,  # [P]
+    chunk_first,  # [P]
+    ptr,  # [N + 1]
+    keys,  # [P, W]
+    LOG_W: tl.constexpr,
+):
+    """One chunk of a long row, sorted in registers."""
+    chunk = tl.program_id(0)
+    first = tl.load(chunk_first + chunk)
+    slot = tl.arange(0, 1 << LOG_W)
+    real = first + slot < tl.load(ptr + tl.load(chunk_row + chunk) + 1)
+    key = packed(score, index, precedence, first + slot, slot, real, LOG_W)
+    tl.store(keys + (chunk.to(tl.int64) << LOG_W) + slot, tl.sort(key, dim=0))
+
+
+@triton.jit
+def merge_chunks_kernel(
+    keys,  # [P, W]
+    index,  # [E]
+    chunk_row,  # [P]
+    chunk_first,  # [P]
+    ptr,  # [N + 1]
+    ranked,  # [E]
+    place,  # [E]
+    LOG_W: tl.constexpr,
+):
+    """One chunk: each entry's place in the whole row."""
+    chunk = tl.program_id(0)
+    row = tl.load(chunk_row + chunk)
+    first = tl.load(chunk_first + chunk)
+    start = tl.load(ptr + row)
+    end = tl.load(ptr + row + 1)
+    slot = tl.arange(0, 1 << LOG_W)
+    mine = tl.load(keys + (chunk.to(tl.int64) << LOG_W) + slot)
+    # An entry stands behind those of its chunk before it and, in every other chunk, those with smaller keys.
+    position = slot
+    first_chunk = chunk - ((first - start) >> LOG_W)
+    chunks = (end - start + (1 << LOG_W) - 1) >> LOG_W
+    for other in range(first_chunk, first_chunk + chunks):
+        theirs = keys + tl.cast(other, tl.int64) * (1 << LOG_W)
+        below = tl.zeros_like(slot)
+        for bit in tl.static_range(LOG_W):
+            step = 1 << (LOG_W - 1 - bit)
+            below = tl.where(tl.load(theirs + below + step - 1) < mine, below + step, below)
+        below += (tl.load(theirs + below) < mine).to(tl.int32)
+        position += tl.where(other == chunk, 0, below)
+    real = first + slot < end
+    entry = first + (mine & ((1 << LOG_W) - 1)).to(tl.int32)
+    tl.store(ranked + start + position, tl.load(index + entry, mask=real, other=0), mask=real)
+    tl.store(place + entry, position, mask=real)
+
+
+def precedence(own_score: Tensor) -> Tensor:
+    """Who goes first where scores tie: the larger own score, then the smaller id. Rank of each node, [M]."""
+    order = own_score.sort(descending=True, stable=True).indices
+    place = torch.empty_like(order, dtype=torch.int32)
+    place[order] = torch.arange(order.numel(), dtype=torch.int32, device=order.device)
+    return place
+
+
+def sort_rows(scores: Tensor, order_of_ties: Tensor, plan: GraphPlan) -> Ranked:
+    """Every row in the order of its keys."""
+    scores, order_of_ties = scores.contiguous(), order_of_ties.int()
+    ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
+    for bucket in plan.work.sort_buckets():
+        sort_bucket(scores, order_of_ties, plan, bucket, ranked, place)
+    _sort_long_rows(scores, order_of_ties, plan.index, plan.work, ranked, place)
+    return Ranked(plan, ranked, place)
+
+
+def sort_bucket(
+    scores: Tensor, order_of_ties: Tensor, plan: GraphPlan, bucket: Bucket, ranked: Tensor, place: Tensor
+) -> None:
+    """The rows that are sorted at one width."""
+    tile = SORT_TILES.get(bucket.width, Tile(max(1024, bucket.width), 4))
+    rows = tile.block // bucket.width
+    launch(
+        rank_kernel,
+        (triton.cdiv(bucket.count, rows),),
+        scores,
+        plan.index,
+        order_of_ties,
+        plan.work.rows,
+        plan.work.ptr,
+        ranked,
+        place,
+        bucket.first,
+        bucket.count,
+        LOG_W=bucket.width.bit_length() - 1,
+        ROWS=rows,
+        num_warps=tile.warps,
+    )
+
+
+def _sort_long_rows(
+    scores: Tensor, order_of_ties: Tensor, index: Tensor, work: Work, ranked: Tensor, place: Tensor
+) -> None:
+    chunks, width = work.chunks, work.widths[-1]
+    grid, log_width = (chunks.row.numel(),), width.bit_length() - 1
+    keys = torch.empty(*grid, width, dtype=torch.int64, device=scores.device)
+    cut = (chunks.row, chunks.first, work.ptr)
+    launch(sort_chunk_kernel, grid, scores, index, order_of_ties, *cut, keys, LOG_W=log_width, num_warps=4)
+    launch(merge_chunks_kernel, grid, keys, index, *cut, ranked, place, LOG_W=log_width, num_warps=8)

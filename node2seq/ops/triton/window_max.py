@@ -1,0 +1,296 @@
+"""Equations 5 and 6 with the largest window: gathers of projected rows, winners instead of windows."""
+
+# Triton's own language, which its annotations do not describe.
+# pyright: reportGeneralTypeIssues=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from node2seq.ops import reference
+from node2seq.ops.sequences import Sequences
+from node2seq.ops.triton.items import item, rows_at
+from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
+from node2seq.ops.triton.plan import Ranked, ranked_of
+from node2seq.ops.triton.segments import sum_parts
+
+# Longer kernels loop over their taps: unrolled, they would take long to compile.
+_UNROLLED_TAPS = 16
+
+
+@triton.jit
+def is_better(value, best):
+    """Whether a later window beats the best so far; NaN beats every number, so that it is seen."""
+    return (value > best) | ((value != value) & (best == best))
+
+
+@triton.jit
+def packed(value, at):
+    """Integers whose maximum is the largest value and, among equals, the first window; NaN is the largest."""
+    bits = value.to(tl.int32, bitcast=True)
+    bits = tl.where(bits == -2147483648, 0, bits)  # −0.0 equals +0.0
+    ascending = tl.where(value != value, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    return (ascending.to(tl.int64) << 32) + (0x7FFFFFFF - at)
+
+
+@triton.jit
+def unpacked(key):
+    """The value and the window of a packed integer."""
+    ascending = (key >> 32).to(tl.int32)
+    value = (ascending ^ ((ascending >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return value, 0x7FFFFFFF - (key & 0x7FFFFFFF).to(tl.int32)
+
+
+@triton.jit
+def under_tap(table, index, window, tap, real, start, length, channel, inside, D, K: tl.constexpr):
+    """What stands under one tap of some windows, [P, C]; zeros behind the end of a short sequence."""
+    position = window + tap
+    use = real & (position < length)
+    source = tl.load(index + start + position, mask=use, other=0).to(tl.int64)
+    return rows_at(table, source * K + tap, channel, use, inside, D)
+
+
+@triton.jit
+def window_max_kernel(
+    table,  # [M, K, D]
+    index,  # [E]
+    item_row,  # [I]
+    item_first,  # [I]
+    ptr,  # [N + 1]
+    out,  # [N, D]
+    winner,  # [N, D]
+    part_out,  # [P, D]
+    part_winner,  # [P, D]
+    num_parts,
+    D,
+    K: tl.constexpr,
+    UNROLL: tl.constexpr,
+    ITEM: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One item and a block of channels: the best of the windows that begin in it."""
+    row, start, end, first, last = item(item_row, item_first, ptr, ITEM)
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = channel < D
+    length = end - start
+    begin = first - start
+    stop = tl.minimum(last - start, tl.maximum(length - K + 1, 1))  # windows that begin in this item
+    best = tl.full([BLOCK_P, BLOCK_C], float("-inf"), dtype=tl.float32)
+    at = tl.zeros([BLOCK_P, BLOCK_C], dtype=tl.int32) + begin
+    for p0 in range(begin, stop, BLOCK_P):
+        window = p0 + tl.arange(0, BLOCK_P)
+        real = window < stop
+        value = tl.zeros([BLOCK_P, BLOCK_C], dtype=tl.float32)
+        if UNROLL:
+            for tap in tl.static_range(K):
+                value += under_tap(table, index, window, tap, real, start, length, channel, inside, D, K)
+        else:
+            for tap in range(K):
+                value += under_tap(table, index, window, tap, real, start, length, channel, inside, D, K)
+        take = is_better(value, best) & real[:, None]
+        best = tl.where(take, value, best)
+        at = tl.where(take, tl.broadcast_to(window[:, None], at.shape), at)
+    value, at_window = unpacked(tl.max(packed(best, at), axis=0))
+    value = tl.where(length > 0, value, 0.0)
+    number = tl.program_id(0)
+    if number < num_parts:
+        place = number.to(tl.int64) * D + channel
+        tl.store(part_out + place, value, mask=inside)
+        tl.store(part_winner + place, at_window, mask=inside)
+    else:
+        place = row.to(tl.int64) * D + channel
+        tl.store(out + place, value, mask=inside)
+        tl.store(winner + place, at_window, mask=inside)
+
+
+@triton.jit
+def max_parts_kernel(
+    part_out,  # [P, D]
+    part_winner,  # [P, D]
+    part_ptr,  # [H + 1]
+    rows,  # [N] hubs first
+    out,  # [N, D]
+    winner,  # [N, D]
+    D,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One hub and a block of channels: the best of its parts."""
+    hub = tl.program_id(0)
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = channel < D
+    last = tl.load(part_ptr + hub + 1)
+    best = tl.full([BLOCK_P, BLOCK_C], -9223372036854775808, dtype=tl.int64)
+    for p0 in range(tl.load(part_ptr + hub), last, BLOCK_P):
+        part = p0 + tl.arange(0, BLOCK_P)
+        use = (part < last)[:, None] & inside[None, :]
+        place = part.to(tl.int64)[:, None] * D + channel[None, :]
+        value = tl.load(part_out + place, mask=use, other=float("-inf"))
+        window = tl.load(part_winner + place, mask=use, other=0x7FFFFFFF)
+        best = tl.maximum(best, packed(value, window))
+    value, at_window = unpacked(tl.max(best, axis=0))
+    place = tl.load(rows + hub).to(tl.int64) * D + channel
+    tl.store(out + place, value, mask=inside)
+    tl.store(winner + place, at_window, mask=inside)
+
+
+@triton.jit
+def window_max_grad_kernel(
+    grad,  # [N, D]
+    winner,  # [N, D]
+    target,  # [E] by source
+    entry,  # [E] by source
+    place,  # [E]
+    item_row,  # [I]
+    item_first,  # [I]
+    ptr,  # [M + 1]
+    out,  # [M, K, D]
+    parts,  # [P, K, D]
+    num_parts,
+    D,
+    K: tl.constexpr,
+    ITEM: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One item of a source, a block of channels and of taps: the gradients of the windows that it won."""
+    row, _, _, first, last = item(item_row, item_first, ptr, ITEM)
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    tap = tl.program_id(2) * BLOCK_T + tl.arange(0, BLOCK_T)
+    inside = channel < D
+    total = tl.zeros([BLOCK_T, BLOCK_E, BLOCK_C], dtype=tl.float32)
+    for e0 in range(first, last, BLOCK_E):
+        at = e0 + tl.arange(0, BLOCK_E)
+        real = at < last
+        node = tl.load(target + at, mask=real, other=0)
+        position = tl.load(place + tl.load(entry + at, mask=real, other=0), mask=real, other=0)
+        won = rows_at(winner, node, channel, real, inside, D)
+        value = rows_at(grad, node, channel, real, inside, D)
+        # This entry stood under tap t of the winning window where the window began t positions earlier.
+        under = (position[:, None] - won)[None, :, :] == tap[:, None, None]
+        total += tl.where(under, value[None, :, :], 0.0)
+    total = tl.sum(total, axis=1)
+    at = tap[:, None] * D + channel[None, :]
+    use = (tap < K)[:, None] & inside[None, :]
+    number = tl.program_id(0)
+    if number < num_parts:
+        tl.store(parts + number.to(tl.int64) * (K * D) + at, total, mask=use)
+    else:
+        tl.store(out + row.to(tl.int64) * (K * D) + at, total, mask=use)
+
+
+def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences | Ranked) -> tuple[Tensor, Tensor]:
+    """Equations 5 and 6 with the largest window per channel; the winners are int32."""
+    kernel_size, channels = weight.size(-3), weight.size(-1)
+    taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
+    projected = reference.project(x, taps).view(-1, kernel_size, channels)
+    return _WindowMax.apply(projected, ranked_of(sequences))  # pyright: ignore[reportReturnType]
+
+
+class _WindowMax(torch.autograd.Function):
+    """The largest window sum per channel. Keeps the winners and the places, never the projected rows."""
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
+        out, winner = window_max(plain(projected), ranked)
+        ctx.plan, ctx.shape = ranked.plan, projected.shape
+        ctx.save_for_backward(winner, ranked.place)
+        ctx.mark_non_differentiable(winner)
+        return out, winner
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        winner, place = ctx.saved_tensors
+        return window_max_grad(plain(grad), winner, place, ctx.plan.transposed, ctx.shape), None
+
+
+def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
+    """The largest window sum over projected rows [M, K, D], and where its window begins, both [N, D]."""
+    _, kernel_size, channels = table.shape
+    work = ranked.plan.work
+    out = table.new_empty(ranked.rows.num_rows, channels)
+    winner = torch.empty_like(out, dtype=torch.int32)
+    part_out = table.new_empty(work.parts, channels)
+    part_winner = torch.empty_like(part_out, dtype=torch.int32)
+    tile, (blocks, width) = TILES["window_max"], channel_blocks(channels)
+    launch(
+        window_max_kernel,
+        (work.items, blocks),
+        table,
+        ranked.index,
+        work.item_row,
+        work.item_first,
+        work.ptr,
+        out,
+        winner,
+        part_out,
+        part_winner,
+        work.parts,
+        channels,
+        K=kernel_size,
+        UNROLL=kernel_size <= _UNROLLED_TAPS,
+        ITEM=work.item,
+        BLOCK_P=tile.block,
+        BLOCK_C=width,
+        num_warps=tile.warps,
+    )
+    launch(
+        max_parts_kernel,
+        (work.hubs, blocks),
+        part_out,
+        part_winner,
+        work.part_ptr,
+        work.rows,
+        out,
+        winner,
+        channels,
+        BLOCK_P=8,
+        BLOCK_C=width,
+        num_warps=2,
+    )
+    return out, winner
+
+
+def window_max_grad(
+    grad: Tensor, winner: Tensor, place: Tensor, transposed: Any, shape: torch.Size
+) -> Tensor:
+    """The gradient of the projected rows, [M, K, D]: each source looks up what it won."""
+    _, kernel_size, channels = shape
+    work = transposed.work
+    out = grad.new_empty(shape)
+    parts = grad.new_empty(work.parts, kernel_size, channels)
+    tile, (blocks, width) = TILES["window_max_grad"], channel_blocks(channels)
+    taps, tap_width = tap_blocks(kernel_size)
+    launch(
+        window_max_grad_kernel,
+        (work.items, blocks, taps),
+        grad,
+        winner,
+        transposed.target,
+        transposed.entry,
+        place,
+        work.item_row,
+        work.item_first,
+        work.ptr,
+        out,
+        parts,
+        work.parts,
+        channels,
+        K=kernel_size,
+        ITEM=work.item,
+        BLOCK_E=tile.block,
+        BLOCK_T=tap_width,
+        BLOCK_C=width,
+        num_warps=tile.warps if tap_width <= 4 else 2 * tile.warps,
+    )
+    sum_parts(parts, work, out)
+    return out

@@ -1,0 +1,414 @@
+"""Checks of the fused kernels against the plain twin, without pytest: tests and benchmarks run the same ones.
+
+    TRITON_INTERPRET=1 python tests/kernel_checks.py     # on a CPU, through Triton's interpreter
+    python tests/kernel_checks.py                        # on a GPU
+
+Fresh memory is filled with NaN and the largest integers, so that what a kernel leaves out is seen.
+"""
+
+import itertools
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from node2seq import Node2SeqConv, Node2SeqError, ops
+from node2seq.ops import reference
+from node2seq.ops import triton as fused
+from node2seq.ops.triton import plan
+from node2seq.ops.triton.launch import LAUNCHES
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+# With items of 8 and sorts of 4, 8 and 16: lengths around every block up to two and one more, and a hub.
+LENGTHS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 0, 33, 40]
+SOURCES = 44
+KERNEL_SIZES = (1, 2, 3, 5, 10, 20)
+
+
+@contextmanager
+def blocks(item: int, widths: tuple[int, ...]) -> Iterator[None]:
+    """Plans built here cut rows at ``item`` and sort at ``widths``."""
+    before = plan.ITEM, plan.SORT_WIDTHS
+    plan.ITEM, plan.SORT_WIDTHS = item, widths
+    try:
+        yield
+    finally:
+        plan.ITEM, plan.SORT_WIDTHS = before
+
+
+@contextmanager
+def filled_memory() -> Iterator[None]:
+    """Fresh memory holds NaN or the largest integer."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        assert torch.empty(2).isnan().all()
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def ragged(lengths: list[int], num_sources: int) -> ops.Sequences:
+    """Sequences of the given lengths with distinct random sources; source 0 stands in all of them."""
+    chosen = [torch.randperm(num_sources - 1)[: max(length - 1, 0)] + 1 for length in lengths]
+    index = [
+        torch.cat([torch.zeros(1).long(), c])[:length].sort().values
+        for c, length in zip(chosen, lengths, strict=True)
+    ]
+    rows = ops.Rows.from_lengths(torch.tensor(lengths, device=DEVICE))
+    return ops.Sequences(rows, torch.cat(index).to(DEVICE), num_sources)
+
+
+def integers(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Small whole numbers: every sum of them is exact, in any order."""
+    return torch.randint(-3, 4, shape, device=DEVICE).to(dtype)
+
+
+def normal(*shape: int) -> Tensor:
+    """What features look like."""
+    return torch.randn(*shape, dtype=torch.float64).to(DEVICE)
+
+
+def gradients(
+    function: Callable[..., Any], inputs: list[Tensor], direction: Tensor, dtype: torch.dtype
+) -> list[Tensor]:
+    """The output of a function in some precision and the gradients of its inputs."""
+    inputs = [value.to(dtype).requires_grad_() for value in inputs]
+    out = function(*inputs)
+    extra = list(out[1:]) if isinstance(out, tuple) else []
+    out = out[0] if isinstance(out, tuple) else out
+    return [out, *torch.autograd.grad((out * direction.to(dtype)).sum(), inputs), *extra]
+
+
+def assert_exact(run: Callable[..., Any], inputs: list[Tensor], direction: Tensor) -> None:
+    """Whole numbers in, the same numbers out: results, gradients, winners."""
+    found = gradients(partial(run, fused), inputs, direction, torch.float32)
+    truth = gradients(partial(run, reference), inputs, direction, torch.float64)
+    for place, (a, b) in enumerate(zip(found, truth, strict=True)):
+        assert torch.equal(a.double(), b.double()), f"result {place} differs by {(a - b).abs().max()}"
+
+
+def assert_close(run: Callable[..., Any], inputs: list[Tensor], direction: Tensor) -> None:
+    """The error against float64 is at most twice that of plain PyTorch in float32.
+
+    Both plain backends count: they cut the same products differently, and products have errors of their own.
+    """
+    truth = gradients(partial(run, reference), inputs, direction, torch.float64)
+    found, *twins = (
+        gradients(partial(run, backend), inputs, direction, torch.float32)
+        for backend in (fused, reference, ops.eager)
+    )
+    for place in range(1 + len(inputs)):
+        error, *plain = ((result[place] - truth[place]).norm() for result in (found, *twins))
+        assert error <= 2 * max(plain), f"result {place}: {error:.3e} > 2 × {max(plain):.3e}"
+
+
+def convolution(readout: str, sequences: ops.Sequences) -> Callable[..., Any]:
+    """A convolution over given sequences, by backend."""
+
+    def run(backend: Any, x: Tensor, weight: Tensor) -> Any:
+        return getattr(backend, f"convolve_{readout}")(x, weight, sequences)
+
+    return run
+
+
+def check_rank() -> None:
+    """Exact integers: infinities, subnormal numbers, both zeros, many ties, hubs that are merged."""
+    sequences = ragged(LENGTHS, SOURCES)
+    levels = torch.tensor([-torch.inf, -1e30, -1.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, 3e38, torch.inf])
+    scores = levels[torch.randint(0, levels.numel(), (sequences.index.numel(),))]
+    precedence = torch.randperm(SOURCES)
+    order = fused.rank(scores.to(DEVICE), precedence.to(DEVICE), sequences)
+    index, expected = sequences.index.cpu(), []
+    for first, last in itertools.pairwise(sequences.rows.ptr.tolist()):
+        keys = [(-float(scores[e]), int(precedence[index[e]]), e) for e in range(first, last)]
+        expected += [e for _, _, e in sorted(keys)]
+    assert order.tolist() == expected
+    assert LAUNCHES["merge_chunks_kernel"], "the hubs were not merged"
+    own = torch.tensor([1.0, 3.0, 1.0, 0.0, 3.0, -0.0], device=DEVICE)
+    assert fused.precedence(own).tolist() == [2, 0, 3, 4, 1, 5]
+
+
+def check_score() -> None:
+    """Inner products: exact on whole numbers, in one block of channels and in several."""
+    sequences = ragged(LENGTHS, SOURCES)
+    for channels in (1, 7, 64, 200):
+        query, key = integers(len(LENGTHS), channels), integers(SOURCES, channels)
+        expected = reference.score(query, key, sequences)
+        assert torch.equal(fused.score(query.float(), key.float(), sequences).double(), expected)
+        found = fused.arrange(query.float(), key.float(), sequences)
+        truth = ops.arrange(query, key, sequences, backend=reference)
+        for ours, plain in zip(found, truth, strict=True):
+            assert torch.equal(ours.double(), plain.double())
+    query, key = normal(len(LENGTHS), 64), normal(SOURCES, 64)
+    truth = reference.score(query, key, sequences)
+    error = (fused.score(query.float(), key.float(), sequences) - truth).norm()
+    assert error <= 2 * (reference.score(query.float(), key.float(), sequences) - truth).norm()
+
+
+def check_convolution(readout: str, kernel_size: int) -> None:
+    """Results, winners and gradients of one readout, order given."""
+    sequences = ragged(LENGTHS, SOURCES)
+    run = convolution(readout, sequences)
+    for channels, width in ((3, 5), (16, 16)):
+        inputs = [integers(SOURCES, channels), integers(kernel_size, channels, width)]
+        assert_exact(run, inputs, integers(len(LENGTHS), width))
+    inputs = [normal(SOURCES, 16), normal(kernel_size, 16, 16)]
+    assert_close(run, inputs, normal(len(LENGTHS), 16))
+    kernels = {
+        "max": ("window_max", "max_parts", "window_max_grad"),
+        "sum": ("window_sum", "window_sum_grad"),
+    }
+    for kernel in (*kernels[readout], "sum_parts"):
+        assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+
+
+def check_many_channels() -> None:
+    """More channels than one program takes."""
+    sequences = ragged([3, 0, 20, 1], 24)
+    for readout in ("max", "sum"):
+        run = convolution(readout, sequences)
+        assert_exact(run, [integers(24, 130), integers(2, 130, 130)], integers(4, 130))
+
+
+def check_aggregate() -> None:
+    """Weighted sums with gradients of both the features and the weights."""
+    sequences = ragged(LENGTHS, SOURCES)
+
+    def run(backend: Any, x: Tensor, weight: Tensor) -> Tensor:
+        return backend.aggregate(x, sequences, weight)
+
+    for channels in (1, 5, 130):
+        inputs = [integers(SOURCES, channels), integers(sequences.index.numel())]
+        direction = integers(len(LENGTHS), channels)
+        assert_exact(run, inputs, direction)
+    inputs = [normal(SOURCES, 16), normal(sequences.index.numel())]
+    assert_close(run, inputs, normal(len(LENGTHS), 16))
+
+
+def check_order_kept() -> None:
+    """A reordered graph: gradients find the entries where they stand now."""
+    sequences = ragged(LENGTHS, SOURCES)
+    scores, ties = torch.rand(sequences.index.numel(), device=DEVICE), torch.arange(SOURCES, device=DEVICE)
+    moved = sequences.reorder(reference.rank(scores, ties, sequences))
+    for readout in ("max", "sum"):
+        run = convolution(readout, moved)
+        assert_exact(run, [integers(SOURCES, 4), integers(3, 4, 4)], integers(len(LENGTHS), 4))
+
+
+def check_runs() -> None:
+    """Several runs as one disjoint union, each with weights of its own."""
+    both = ragged([5, 0, 9, 20], 20).copies(2)
+    x, weight = integers(40, 4), integers(2, 3, 4, 4)
+    for readout in ("max", "sum"):
+        run = convolution(readout, both)
+        assert_exact(run, [x, weight], integers(8, 4))
+
+
+def check_nan_and_ties() -> None:
+    """NaN is read out, wherever it stands; the first of equal windows wins, across parts of a hub too."""
+    sequences = ragged([9, 60], 60)
+    winner = fused.convolve_max(
+        torch.ones(60, 4, device=DEVICE), torch.ones(3, 4, 4, device=DEVICE), sequences
+    )[1]
+    assert winner.eq(0).all()
+    for row in range(0, 60, 7):
+        x = torch.randn(60, 3, device=DEVICE)
+        x[sequences.index[9 + row]] = torch.nan
+        out, _ = fused.convolve_max(x, torch.randn(2, 3, 3, device=DEVICE), sequences)
+        assert out[1].isnan().all()
+    lowest = torch.full((60, 1), -torch.inf, device=DEVICE)
+    out, winner = fused.convolve_max(lowest, torch.ones(1, 1, 1, device=DEVICE), sequences)
+    assert out.eq(-torch.inf).all()
+    assert winner.eq(0).all()
+
+
+def check_empty() -> None:
+    """No nodes, no targets, no entries."""
+    for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3), ([0], 0)):
+        rows = ops.Rows.from_lengths(torch.tensor(lengths, dtype=torch.int64, device=DEVICE))
+        sequences = ops.Sequences(rows, rows.ptr.new_zeros(0), num_sources)
+        for readout in ("max", "sum"):
+            x = torch.ones(num_sources, 2, device=DEVICE, requires_grad=True)
+            weight = torch.ones(3, 2, 2, device=DEVICE, requires_grad=True)
+            out = getattr(fused, f"convolve_{readout}")(x, weight, sequences)
+            out = out[0] if readout == "max" else out
+            assert torch.equal(out, torch.zeros(len(lengths), 2, device=DEVICE))
+            for grad in torch.autograd.grad(out.sum(), [x, weight]):
+                assert grad.eq(0).all()
+        ranking = fused.arrange(torch.ones(len(lengths), 2, device=DEVICE), x.detach(), sequences)
+        assert [values.numel() for values in ranking] == [0, 0, 0]
+
+
+def _layer_step(backend: str, dtype: torch.dtype, **options: Any) -> list[Tensor]:
+    """The output, the trace and every gradient of a layer on whole numbers, where all backends agree."""
+    torch.manual_seed(3)
+    edge_index = torch.randint(0, 40, (2, 300))
+    edge_index[1, :80] = 7  # a hub
+    conv = Node2SeqConv(4, 4, backend=backend, **options)
+    for parameter in conv.parameters():
+        parameter.data = torch.randint(-2, 3, parameter.shape).float()
+    conv = conv.to(DEVICE, dtype)
+    x = torch.randint(-2, 3, (40, 4)).to(DEVICE, dtype).requires_grad_()
+    out, trace = conv(x, edge_index.to(DEVICE), return_trace=True)
+    direction = torch.randint(-2, 3, out.shape).to(DEVICE, dtype)
+    grads = torch.autograd.grad((out * direction).sum(), [x, *conv.parameters()])
+    return [out, *grads, *(value for value in trace if value is not None)]
+
+
+def check_layer() -> None:
+    """The whole layer: every output, trace and gradient, local and non-local, in every order."""
+    for options in (
+        {"readout": "max"},
+        {"readout": "sum", "kernel_size": 4},
+        {"readout": "max", "hops": 2},
+        {"readout": "sum", "hops": 2, "nonlocal_order": "local-first"},
+        {"readout": "max", "order": "degree"},
+    ):
+        found = _layer_step("triton", torch.float32, **options)
+        truth = _layer_step("reference", torch.float64, **options)
+        for place, (a, b) in enumerate(zip(found, truth, strict=True)):
+            assert torch.equal(a.double(), b.double()), f"{options}: value {place} differs"
+
+
+def check_determinism() -> None:
+    """The same bits twice."""
+    sequences = ragged(LENGTHS, SOURCES)
+    x, weight, direction = normal(SOURCES, 8), normal(3, 8, 8), normal(len(LENGTHS), 8)
+    for readout in ("max", "sum"):
+        run = partial(convolution(readout, sequences), fused)
+        first, second = (gradients(run, [x, weight], direction, torch.float32) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def check_choice() -> None:
+    """Asked for where it cannot run: an error; float64 takes another backend by itself."""
+    double = torch.ones(2, 2, dtype=torch.float64, device=DEVICE)
+    assert ops.choose_backend("auto", double) is ops.eager
+    text = ""
+    try:
+        ops.choose_backend("triton", double)
+    except Node2SeqError as error:
+        text = str(error)
+    assert "float32" in text
+    assert ops.choose_backend("triton", double.float()) is fused
+    assert ops.choose_backend("auto", double.float()) is (fused if DEVICE == "cuda" else ops.eager)
+
+
+def check_large_hub() -> None:
+    """On a GPU: hubs of 100,000 at the real block sizes, and lengths around every one of them."""
+    lengths = [0, 1, 15, 16, 17, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2048, 2049, 100_000]
+    sequences = ragged(lengths, 120_000)
+    query, key = integers(len(lengths), 8), integers(120_000, 8)
+    found = fused.arrange(query.float(), key.float(), sequences)
+    for a, b in zip(found, ops.arrange(query, key, sequences, backend=reference), strict=True):
+        assert torch.equal(a.double(), b.double())
+    for readout in ("max", "sum"):
+        run = convolution(readout, sequences)
+        for kernel_size in (3, 10):
+            assert_exact(run, [key[:, :4], integers(kernel_size, 4, 4)], integers(len(lengths), 4))
+            inputs = [normal(120_000, 64), normal(kernel_size, 64, 64)]
+            assert_close(run, inputs, normal(len(lengths), 64))
+
+
+def check_capture() -> None:
+    """On a GPU: a forward and backward pass of the layer, captured and replayed, gives the same bits."""
+    edge_index = torch.randint(0, 500, (2, 9000), device=DEVICE)
+    x = torch.randn(500, 32, device=DEVICE)
+    for readout in ("max", "mean"):
+        conv = Node2SeqConv(32, 32, readout=readout).to(DEVICE)
+
+        def step(conv: Node2SeqConv = conv) -> list[Tensor]:
+            out = conv(x, edge_index)
+            return [out, *torch.autograd.grad(out.square().sum(), list(conv.parameters()))]
+
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            expected = [value.clone() for value in step()]
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = step()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(captured, expected, strict=True))
+
+
+def check_large_offsets() -> None:
+    """On a GPU: tables beyond 2^31 elements."""
+    nodes = 2**24 + 3
+    rows = ops.Rows.from_lengths(torch.tensor([5, 0, 3], device=DEVICE))
+    index = torch.tensor([0, 1, nodes - 3, nodes - 2, nodes - 1, 5, nodes - 4, nodes - 1], device=DEVICE)
+    sequences = ops.Sequences(rows, index, nodes)
+    small = ops.Sequences(rows, torch.arange(8, device=DEVICE), 8)
+    x = torch.zeros(nodes, 32, device=DEVICE)
+    x[index] = integers(8, 32, dtype=torch.float32)
+    weight = integers(5, 32, 32, dtype=torch.float32)
+    for readout in ("max", "sum"):
+        large = x.clone().requires_grad_()
+        out = getattr(fused, f"convolve_{readout}")(large, weight, sequences)
+        out = out[0] if readout == "max" else out
+        expected = getattr(reference, f"convolve_{readout}")(x[index], weight, small)
+        assert torch.equal(out, expected[0] if readout == "max" else expected)
+        grad = torch.autograd.grad(out.sum(), large)[0]
+        assert grad.isfinite().all()
+        assert grad.abs().sum(1).nonzero().numel() <= 7
+
+
+SMALL: dict[str, Callable[[], None]] = {
+    "rank": check_rank,
+    "score": check_score,
+    **{
+        f"{readout} k={kernel_size}": partial(check_convolution, readout, kernel_size)
+        for readout in ("max", "sum")
+        for kernel_size in KERNEL_SIZES
+    },
+    "many channels": check_many_channels,
+    "aggregate": check_aggregate,
+    "order kept": check_order_kept,
+    "runs": check_runs,
+    "nan and ties": check_nan_and_ties,
+    "empty": check_empty,
+    "layer": check_layer,
+    "determinism": check_determinism,
+    "choice": check_choice,
+}
+LARGE: dict[str, Callable[[], None]] = {
+    "large hub": check_large_hub,
+    "capture": check_capture,
+    "large offsets": check_large_offsets,
+}
+
+
+def run_checks() -> dict[str, str]:
+    """Every check by name, and the error that it ended in, or nothing."""
+    results = {}
+    for name, check in {**SMALL, **(LARGE if DEVICE == "cuda" else {})}.items():
+        torch.manual_seed(0)
+        LAUNCHES.clear()
+        start = time.perf_counter()
+        try:
+            if name in SMALL:
+                with filled_memory(), blocks(8, (4, 8, 16)):
+                    check()
+            else:
+                check()
+            results[name] = ""
+        except Exception:
+            results[name] = traceback.format_exc()
+        seconds = time.perf_counter() - start
+        sys.stderr.write(f"{name}: {results[name] or 'ok'} ({seconds:.1f} s)\n")
+    return results
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run_checks()))

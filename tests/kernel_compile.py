@@ -1,0 +1,91 @@
+"""Compiles every kernel for sm_90 (H100, H200) without a GPU: the interpreter does not show what fails there.
+
+    python tests/kernel_compile.py
+
+The backend runs as it would, except that each launch compiles its kernel for the types, alignments and block
+sizes of that launch instead of running it.
+"""
+
+import json
+import pkgutil
+import sys
+from importlib import import_module
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from node2seq import ops
+from node2seq.ops import triton as fused
+
+_TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
+_OPTIONS = {"num_warps", "num_stages"}
+
+
+def kernels() -> set[str]:
+    """The names of all kernels of the package."""
+    found = set()
+    for module in pkgutil.iter_modules(fused.__path__):
+        names = vars(import_module(f"{fused.__name__}.{module.name}"))
+        found |= {name for name in names if name.endswith("_kernel")}
+    return found
+
+
+class Compiler:
+    """Takes the place of ``launch``: compiles instead of running, each variant once."""
+
+    def __init__(self) -> None:
+        self.compiled: dict[str, Any] = {}
+
+    def __call__(self, kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
+        """Compiles a kernel as Triton would for these arguments."""
+        if 0 in grid:
+            return
+        options = {name: value for name, value in meta.items() if name in _OPTIONS}
+        constants = {name: value for name, value in meta.items() if name not in _OPTIONS}
+        signature, attributes = {}, {}
+        for place, (name, value) in enumerate(zip(kernel.arg_names, args, strict=False)):
+            if not isinstance(value, Tensor) and value == 1:
+                constants[name] = value  # as Triton's own launcher does
+                continue
+            signature[name] = _TYPES[value.dtype] if isinstance(value, Tensor) else "i32"
+            if isinstance(value, Tensor) or value % 16 == 0:
+                attributes[(place,)] = [["tt.divisibility", 16]]
+        signature |= dict.fromkeys(constants, "constexpr")
+        signature = {name: signature[name] for name in kernel.arg_names}
+        title = f"{kernel.fn.__name__} {constants} {options}"
+        if title not in self.compiled:
+            source = ASTSource(kernel, signature, constants, attributes)
+            self.compiled[title] = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
+    """Runs every operation, forward and backward, over a graph with hubs."""
+    compiler = Compiler()
+    for module in pkgutil.iter_modules(fused.__path__):
+        names = vars(import_module(f"{fused.__name__}.{module.name}"))
+        if "launch" in names:
+            names["launch"] = compiler
+    lengths = torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000])
+    rows = ops.Rows.from_lengths(lengths)
+    index = torch.cat([torch.arange(int(length)) for length in lengths])
+    # One source that stands in many sequences is a hub of the transposed graph.
+    sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
+    for channels in (64, 5):
+        x = torch.zeros(3000, channels, requires_grad=True)
+        fused.arrange(torch.zeros(9, channels), x.detach(), sequences)
+        weight = torch.zeros(rows.num_entries, requires_grad=True)
+        fused.aggregate(x, sequences, weight).sum().backward()
+        for kernel_size in kernel_sizes:
+            taps = torch.zeros(kernel_size, channels, channels, requires_grad=True)
+            fused.convolve_max(x, taps, sequences)[0].sum().backward()
+            fused.convolve_sum(x, taps, sequences).sum().backward()
+    return compiler
+
+
+if __name__ == "__main__":
+    compiled = {title.split()[0] for title in compile_all().compiled}
+    sys.stdout.write(json.dumps({"kernels": sorted(kernels()), "compiled": sorted(compiled)}))
