@@ -22,12 +22,12 @@ class Tile(NamedTuple):
 
 # By kernel; `benchmarks/bench_ops.py` measures the neighbours of each.
 TILES: dict[str, Tile] = {
-    "score": Tile(16, 2),
-    "segment_sum": Tile(16, 2),
-    "window_max": Tile(16, 2),
-    "window_max_grad": Tile(8, 2),
+    "score": Tile(8, 1),
+    "segment_sum": Tile(8, 2),
+    "window_max": Tile(4, 1),
+    "window_max_grad": Tile(4, 1),
     "window_sum": Tile(4, 1),
-    "window_sum_grad": Tile(16, 2),
+    "window_sum_grad": Tile(8, 1),
 }
 # A program's channels: 128 floats are a full line of four sectors for every lane.
 WIDEST = 128
