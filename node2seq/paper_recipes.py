@@ -155,10 +155,12 @@ PAPER_RECIPES: dict[str, dict[str, Recipe]] = {
         "amazon-r": _with(_GCN_SMALL, hidden_channels=64, epochs=400),
         **dict.fromkeys(_WIKIPEDIA, _GCN_WIKIPEDIA),
         **dict.fromkeys(
-            ("actor", "cornell", "wisconsin"),
-            _with(_GCN_SMALL, hidden_channels=64, input_dropout=0.8, dropout=0.8),
+            ("actor", "cornell"), _with(_GCN_SMALL, hidden_channels=64, input_dropout=0.8, dropout=0.8)
         ),
-        "texas": _with(_GCN_SMALL, weight_decay=5e-3),
+        **dict.fromkeys(
+            ("texas", "wisconsin"),
+            replace(_with(_GCN_SMALL, hidden_channels=64, lr=0.05), row_normalize=True),
+        ),
     },
     "gat": {
         **dict.fromkeys(_CITATION, _GAT_CITATION),
@@ -168,8 +170,14 @@ PAPER_RECIPES: dict[str, dict[str, Recipe]] = {
         "chameleon": _with(_GAT_WIKIPEDIA, hidden_channels=16, dropout=0.4),
         "squirrel": _GAT_WIKIPEDIA,
         "actor": _with(_GAT_SMALL, input_dropout=0.3, dropout=0.3, attention_dropout=0.3),
-        **dict.fromkeys(("cornell", "texas"), _GAT_SMALL),
-        "wisconsin": _with(_GAT_SMALL, weight_decay=5e-3),
+        "cornell": _GAT_SMALL,
+        **dict.fromkeys(
+            ("texas", "wisconsin"),
+            replace(
+                _with(_GAT_SMALL, lr=0.05, input_dropout=0.3, dropout=0.3, attention_dropout=0.3),
+                row_normalize=True,
+            ),
+        ),
     },
     "cheby": {
         **dict.fromkeys(_CITATION, _CHEBY_CITATION),
@@ -179,12 +187,13 @@ PAPER_RECIPES: dict[str, dict[str, Recipe]] = {
         ),
     },
     "sgc": {
-        **dict.fromkeys(("cora-f", "cora-r"), _SGC_CORA),
+        "cora-f": _SGC_CORA,
+        "cora-r": _with(_SGC_CORA, _OURS, lr=0.05, weight_decay=1e-5, epochs=400),
         **dict.fromkeys(("citeseer-f", "citeseer-r"), _SGC_CITESEER),
         "amazon-r": _with(replace(_SGC_CORA, row_normalize=False), _OURS, K=2, lr=0.05, weight_decay=5e-5),
         "chameleon": _with(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=1500),
         "squirrel": _with(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=3000),
-        "cornell": _with(_SGC_OTHER, lr=0.05, weight_decay=5e-6),
+        "cornell": _with(_SGC_OTHER, weight_decay=5e-3),
         **dict.fromkeys(("actor", "texas", "wisconsin"), _SGC_OTHER),
     },
     "lgcn": {

@@ -13,6 +13,7 @@ from node2seq.data import load, write_graph
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+REPRODUCE = "reproduce 2 --columns cora-f --models gcn --jobs 2"
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -44,9 +45,13 @@ def test_commands_run_as_they_stand(tmp_path, real_data):
         line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
     ]
     commands += re.findall(r"`(node2seq (?:train --resume|data list|train texas)[^`]*)`", README)
-    commands += ["node2seq train cora-r --baseline gcn --epochs 3"]
-    assert "node2seq train cora-r --baseline gcn" in README
-    assert len(commands) == 8
+    (tmp_path / "settings.toml").write_text(blocks("toml")[0])
+    commands += re.findall(r"`(node2seq train --config [^`]*)`", README)
+    # As they stand these two take minutes: fewer epochs and runs.
+    for command, less in (("train cora-r --baseline gcn", "--epochs 3"), (REPRODUCE, "--runs 1 --epochs 3")):
+        assert f"node2seq {command}" in README
+        commands.append(f"node2seq {command} {less}")
+    assert len(commands) == 10
     for command in commands:
         verb, *arguments = shlex.split(command)
         assert verb == "node2seq"
