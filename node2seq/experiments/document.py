@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_CODE = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of plain text."""
+    """A paragraph of plain text; code stands between backticks."""
 
     text: str
 
@@ -100,7 +103,7 @@ def to_latex(blocks: Sequence[Block]) -> str:
                 command = {1: "section", 2: "subsection"}.get(level, "subsubsection")
                 parts.append(f"\\{command}*{{{_latex(text)}}}")
             case Paragraph(text):
-                parts.append(_latex(text))
+                parts.append(_CODE.sub(r"\\texttt{\1}", _latex(text)))
             case Bullets(items):
                 listed = "\n".join(f"\\item {_latex(item)}" for item in items)
                 parts.append(f"\\begin{{itemize}}\n{listed}\n\\end{{itemize}}")
@@ -153,7 +156,8 @@ def to_html(blocks: Sequence[Block]) -> str:
                 title = title or text
                 parts.append(f"<h{level}>{html.escape(text)}</h{level}>")
             case Paragraph(text):
-                parts.append(f"<p>{html.escape(text)}</p>")
+                code = _CODE.sub(r"<code>\1</code>", html.escape(text))
+                parts.append(f"<p>{code}</p>")
             case Bullets(items):
                 parts.append("<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>")
             case Grid(header, lines):
