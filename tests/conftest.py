@@ -1,15 +1,21 @@
 """What every test file may ask for."""
 
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 # The tests' tensors are small: a second thread waits more than it works, and slows down what runs beside it.
 # Set before torch is imported, and inherited by every process that a test starts.
 os.environ["OMP_NUM_THREADS"] = "1"
-
-from collections.abc import Callable
-from typing import Any
+# Tests start processes in folders of their own, from where a relative path leads nowhere.
+if "NODE2SEQ_DATA" in os.environ:
+    os.environ["NODE2SEQ_DATA"] = str(Path(os.environ["NODE2SEQ_DATA"]).resolve())
 
 import pytest
+
+# Before any test: torch's compiler imports it, and it refuses if distutils was imported in some other way.
+import setuptools  # noqa: F401
 
 from node2seq import Node2SeqError
 
