@@ -91,6 +91,7 @@ def _append_many(folder: Path, seeds: range) -> None:
         store.append(row(seed, text="x" * 2000))
 
 
+@pytest.mark.slow
 def test_many_processes_write_at_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     # Overlapping seeds: each is to be written once, by whoever is first.

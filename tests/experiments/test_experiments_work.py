@@ -93,6 +93,7 @@ def test_no_time_leaves_nothing_behind(tmp_path: Path) -> None:
     assert Store(tmp_path).refresh() == []
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_rows_of_one(tmp_path: Path) -> None:
     reproduce(small_runs(), str(tmp_path / "one"), device="cpu")
     seen: list = []
@@ -145,6 +146,7 @@ def test_the_tolerance_of_other_machines() -> None:
     assert not Comparison(large, 0.5, 0.5, 4, same_machine=True).passed
 
 
+@pytest.mark.slow
 def test_the_command_line_of_the_bare_core(tmp_path: Path) -> None:
     """Where typer, rich and the rest are not installed."""
     arguments = [*ARGUMENTS, "--runs", "1", "--results", str(tmp_path), "--docs", str(tmp_path / "docs")]
