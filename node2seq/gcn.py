@@ -6,11 +6,10 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj, OptTensor
-from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.adjacency import sequences_of
-from node2seq.listening import is_listened_to
+from node2seq.listening import can_fuse
 
 
 class GCNConv(torch_geometric.nn.GCNConv):
@@ -49,6 +48,5 @@ class GCNConv(torch_geometric.nn.GCNConv):
         return out if self.bias is None else out + self.bias
 
     def _can_fuse(self, edge_index: Any, edge_weight: OptTensor) -> bool:
-        plain = isinstance(edge_index, Tensor) and not is_torch_sparse_tensor(edge_index)
         default = self.normalize and not self.improved and self.decomposed_layers == 1
-        return plain and default and edge_weight is None and not is_listened_to(self)
+        return default and edge_weight is None and can_fuse(self, edge_index)

@@ -13,6 +13,7 @@ from node2seq import ops
 from node2seq.adjacency import sequences_of
 from node2seq.listening import can_fuse
 from node2seq.models.dropouts import make_dropouts
+from node2seq.models.two_layers import TwoLayers
 
 
 class ChebConv(torch_geometric.nn.ChebConv):
@@ -78,7 +79,7 @@ def _scaled_laplacian(sequences: ops.Sequences, dtype: torch.dtype) -> Tensor:
     return (-scale[target] * scale[source]).masked_fill(loop, 0.0)
 
 
-class Cheby(nn.Module):
+class Cheby(TwoLayers):
     """The two-layer network with the filters of the `"Convolutional Neural Networks on Graphs with Fast
     Localized Spectral Filtering" <https://arxiv.org/abs/1606.09375>`_ paper.
 
@@ -118,16 +119,3 @@ class Cheby(nn.Module):
             ]
         )
         self.dropouts = make_dropouts(input_dropout, dropout)
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
-        for module in (*self.convs, *self.dropouts):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
-
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The node embeddings before the last layer, [N, H]."""
-        return F.relu(self.convs[0](self.dropouts[0](x, n_id), edge_index))
-
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
-        return self.convs[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)

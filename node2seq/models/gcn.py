@@ -1,15 +1,13 @@
 """The two-layer graph convolutional network."""
 
-from typing import Any
-
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from node2seq.gcn import GCNConv
 from node2seq.models.dropouts import make_dropouts
+from node2seq.models.two_layers import TwoLayers
 
 
-class GCN(nn.Module):
+class GCN(TwoLayers):
     """The two-layer network of the `"Semi-Supervised Classification with Graph Convolutional Networks"
     <https://arxiv.org/abs/1609.02907>`_ paper.
 
@@ -46,16 +44,3 @@ class GCN(nn.Module):
             ]
         )
         self.dropouts = make_dropouts(input_dropout, dropout)
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
-        for module in (*self.convs, *self.dropouts):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
-
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The node embeddings before the last layer, [N, H]."""
-        return F.relu(self.convs[0](self.dropouts[0](x, n_id), edge_index))
-
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
-        return self.convs[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)
