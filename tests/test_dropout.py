@@ -8,6 +8,8 @@ import torch
 from node2seq import ops
 
 SEED, STEP = torch.tensor(7), torch.tensor(3)
+# Which of 36 elements are kept, as the bits of three rows.
+WORDS = [1392, 3228, 3423]
 
 
 def kept(
@@ -54,12 +56,61 @@ def test_a_part_of_the_graph_drops_what_the_whole_drops():
     assert torch.equal(kept(nodes=nodes), kept()[nodes])
 
 
-def test_runs_side_by_side_drop_what_each_drops_alone():
-    seeds, steps = torch.tensor([7, 8, 2**50]), torch.tensor([3, 3, 4])
-    together = ops.counter_dropout(torch.ones(3 * 50, 20), 0.4, seeds, steps, 2).view(3, 50, 20)
-    for run in range(3):
-        alone = ops.counter_dropout(torch.ones(50, 20), 0.4, seeds[run], steps[run], 2)
-        assert torch.equal(together[run], alone)
+RUNS = {"seed": torch.tensor([7, 8, 2**50]), "step": torch.tensor([3, 3, 4])}
+RATES = torch.tensor([0.4, 0.0, 0.7], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("whole_rows", [False, True])
+@pytest.mark.parametrize("p", [0.4, RATES])
+def test_runs_side_by_side_drop_what_each_drops_alone(p, whole_rows, dtype):
+    shared, own = torch.randn(50, 20, dtype=dtype), torch.randn(3, 50, 20, dtype=dtype)
+    nodes = torch.randperm(1000)[:50]
+    for x in (shared, own):
+        together = ops.counter_dropout(x, p, **RUNS, layer=2, nodes=nodes, whole_rows=whole_rows)
+        assert together.shape == (3, 50, 20)
+        assert together.dtype == dtype
+        for run in range(3):
+            mine = {name: value[run] for name, value in RUNS.items()}
+            rate = p if isinstance(p, float) else float(p[run])
+            features = x if x.dim() == 2 else x[run]
+            alone = ops.counter_dropout(features, rate, **mine, layer=2, nodes=nodes, whole_rows=whole_rows)
+            assert torch.equal(together[run], alone)
+
+
+def test_gradient_of_shared_features_is_the_sum_over_runs():
+    x = torch.randn(50, 20, dtype=torch.float64, requires_grad=True)
+    out = ops.counter_dropout(x, RATES, RUNS["seed"], RUNS["step"], 2)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    scale = (1 / (1 - RATES))[:, None, None]
+    assert torch.allclose(grad, torch.where(out != 0, scale, 0.0).sum(0))
+
+
+def test_whole_rows_are_dropped_or_kept():
+    out = ops.counter_dropout(torch.ones(4000, 5), 0.3, SEED, STEP, 0, whole_rows=True)
+    assert torch.equal(out, out[:, :1].expand(-1, 5))
+    assert abs(float((out[:, 0] == 0).float().mean()) - 0.3) < 5 * (0.3 * 0.7 / 4000) ** 0.5
+    assert ops.Dropout(0.3, layer=0, whole_rows=True)(torch.ones(50, 5)).unique(dim=1).size(1) == 1
+
+
+def test_words_are_the_same_for_good():
+    """Runs that were interrupted under an older version go on with the same words."""
+    row = ops.counter_dropout(torch.ones(3, 12), 0.5, torch.tensor(2**40 + 5), torch.tensor(17), 1)
+    assert [int("".join("01"[int(v != 0)] for v in line), 2) for line in row] == WORDS
+
+
+def test_stacked_module_is_its_runs():
+    torch.manual_seed(0)
+    alone = [ops.Dropout(float(p), layer=1) for p in RATES]
+    stacked = ops.Dropout(RATES, layer=1)
+    assert stacked.seed.shape == stacked.step.shape == (3,)
+    stacked.seed.copy_(torch.stack([dropout.seed for dropout in alone]))
+    x = torch.randn(30, 6)
+    for _ in range(2):
+        together = stacked(x)
+        assert all(torch.equal(together[run], dropout(x)) for run, dropout in enumerate(alone))
+    assert stacked.step.tolist() == [2, 2, 2]
+    assert set(stacked.state_dict()) == {"seed", "step"}
 
 
 def test_module_counts_steps_and_resumes_from_its_state():

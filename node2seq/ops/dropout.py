@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 _WORD = 2**32
+_LARGEST = 2**31 - 1
 # Odd multipliers with well-mixed bits, as signed 32-bit integers: products wrap around.
 _SPREAD = 0x9E3779B1 - _WORD
 _MIX_1 = 0x7FEB352D
@@ -30,36 +31,64 @@ def _as_word(value: Tensor) -> Tensor:
 
 
 def counter_dropout(
-    x: Tensor, p: float, seed: Tensor, step: Tensor, layer: int, nodes: Tensor | None = None
+    x: Tensor,
+    p: float | Tensor,
+    seed: Tensor,
+    step: Tensor,
+    layer: int,
+    nodes: Tensor | None = None,
+    whole_rows: bool = False,
 ) -> Tensor:
     """Drops each element with probability ``p`` and scales the rest by 1 / (1 − p).
 
+    With R seeds it does so for R runs: each drops what it would drop alone.
+
     Args:
-        x (torch.Tensor): The features of N nodes, or of R runs as one disjoint union, [R * N, C].
-        p (float): The probability, in [0, 1).
-        seed (torch.Tensor): The seed, int64: one for all rows, or one for each of R runs, [R].
+        x (torch.Tensor): The features of N nodes, [N, C]; or those of each of R runs, [R, N, C].
+        p (float or torch.Tensor): The probability, in [0, 1); or one for each of R runs, [R], float64.
+        seed (torch.Tensor): The seed, int64; or one for each of R runs, [R]: the result is [R, N, C] then.
         step (torch.Tensor): The number of the training step, int64, like ``seed``.
         layer (int): Which dropout of the network this is.
         nodes (torch.Tensor, optional): The global ids of the rows where ``x`` is a part of a larger graph.
+        whole_rows (bool): Whether a node is dropped as a whole, or element by element.
     """
-    if p == 0.0:
+    if not isinstance(p, Tensor) and p == 0:
         return x
     if nodes is None:
-        nodes = torch.arange(x.size(0) // seed.numel(), device=x.device)
+        nodes = torch.arange(x.size(-2), device=x.device)
+    least, scale = _least_word(p), _scale(p, x.dtype)
     keep = _keep_traced if torch.compiler.is_compiling() else _keep
-    kept = keep(nodes, x.size(-1), round(p * _WORD), seed, step, layer)
-    return torch.where(kept.view(x.shape), x * (1.0 / (1.0 - p)), 0.0)
+    if isinstance(least, int):
+        least = torch.full((1,), least, dtype=torch.int32, device=x.device)
+    kept = keep(nodes, 1 if whole_rows else x.size(-1), least, seed.reshape(-1), step.reshape(-1), layer)
+    kept = kept if seed.dim() else kept[0]
+    return torch.where(kept, (x * scale).to(x.dtype), 0.0)
 
 
-def _keep(nodes: Tensor, channels: int, dropped: int, seed: Tensor, step: Tensor, layer: int) -> Tensor:
-    """Whether to keep each element, [R, N, C]; ``dropped`` of the 2^32 words do not."""
-    stream = _mix(_as_word(seed.reshape(-1)) * _SPREAD + layer)
-    stream = _mix(stream ^ _mix(_as_word(step.reshape(-1)) * _SPREAD + 1))
+def _least_word(p: float | Tensor) -> int | Tensor:
+    """The smallest of the 2^32 words, seen as signed integers, that does not drop its element."""
+    if isinstance(p, Tensor):
+        return ((p.double() * _WORD).round() - _WORD // 2).clamp(max=_LARGEST).to(torch.int32)
+    return min(round(p * _WORD) - _WORD // 2, _LARGEST)
+
+
+def _scale(p: float | Tensor, dtype: torch.dtype) -> float | Tensor:
+    """What the kept elements are multiplied by; with one for each run, [R, 1, 1]."""
+    if isinstance(p, Tensor):
+        # At least float32, as PyTorch multiplies by a number.
+        return (1.0 / (1.0 - p.double())).to(torch.promote_types(dtype, torch.float32))[:, None, None]
+    return 1.0 / (1.0 - p)
+
+
+def _keep(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tensor, layer: int) -> Tensor:
+    """Whether to keep each element of each run, [R, N, C]: whether its word is at least ``least``."""
+    stream = _mix(_as_word(seed) * _SPREAD + layer)
+    stream = _mix(stream ^ _mix(_as_word(step) * _SPREAD + 1))
     element = nodes.to(torch.int32)[:, None] * channels + torch.arange(
         channels, dtype=torch.int32, device=nodes.device
     )
     word = _mix(element * _SPREAD + stream[:, None, None])
-    return word >= dropped - _WORD // 2
+    return word >= least[:, None, None]
 
 
 # One opaque step of a compiled graph, whose result is kept for the backward pass. What the compiler can see
@@ -68,7 +97,7 @@ _keep_traced = torch.library.custom_op("node2seq::keep", _keep, mutates_args=())
 
 
 @_keep_traced.register_fake
-def _(nodes: Tensor, channels: int, dropped: int, seed: Tensor, step: Tensor, layer: int) -> Tensor:  # noqa: ARG001
+def _(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tensor, layer: int) -> Tensor:  # noqa: ARG001
     return nodes.new_empty(seed.numel(), nodes.numel(), channels, dtype=torch.bool)
 
 
@@ -84,34 +113,43 @@ class Dropout(nn.Module):
     buffers: a state dict is all that it takes to go on exactly where a run was interrupted.
 
     Args:
-        p (float): The probability of dropping an element.
+        p (float or torch.Tensor): The probability of dropping an element; or one for each of R runs, [R],
+            float64, next to as many seeds and steps.
         layer (int): Which dropout of the network this is.
+        whole_rows (bool): Whether to drop nodes as a whole.
     """
 
+    p: float | Tensor
     seed: Tensor
     step: Tensor
 
-    def __init__(self, p: float, layer: int) -> None:
+    def __init__(self, p: float | Tensor, layer: int, whole_rows: bool = False) -> None:
         super().__init__()
-        self.p = p
+        if isinstance(p, Tensor):
+            self.register_buffer("p", p, persistent=False)
+        else:
+            self.p = p
         self.layer = layer
-        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.whole_rows = whole_rows
+        runs = p.shape if isinstance(p, Tensor) else ()
+        self.register_buffer("seed", torch.zeros(runs, dtype=torch.int64))
+        self.register_buffer("step", torch.zeros(runs, dtype=torch.int64))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draws a new seed and starts counting from zero."""
-        self.seed.fill_(int(torch.randint(2**62, ())))
+        self.seed.copy_(torch.randint(2**62, self.seed.shape))
         self.step.zero_()
 
     def forward(self, x: Tensor, nodes: Tensor | None = None) -> Tensor:
         """Drops elements of ``x`` while training."""
-        if not self.training or self.p == 0.0:
+        if not self.training or (not isinstance(self.p, Tensor) and self.p == 0):
             return x
-        x = counter_dropout(x, self.p, self.seed, self.step, self.layer, nodes)
+        x = counter_dropout(x, self.p, self.seed, self.step, self.layer, nodes, self.whole_rows)
         self.step.add_(1)
         return x
 
     def extra_repr(self) -> str:
         """The settings."""
-        return f"p={self.p}, layer={self.layer}"
+        p = self.p.tolist() if isinstance(self.p, Tensor) else self.p
+        return f"p={p}, layer={self.layer}" + (", whole_rows=True" if self.whole_rows else "")
