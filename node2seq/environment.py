@@ -1,7 +1,8 @@
-"""What a run ran on: versions, device, threads, and the commit of this package where it is a checkout."""
+"""What a run runs on: versions, device, threads, and the commit of this package where it is a checkout."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -28,6 +29,19 @@ def pick_device(name: str) -> torch.device:
             f"device {name!r}", f"it cannot be used here ({reason})", "Take auto or cpu"
         ) from error
     return device
+
+
+def make_deterministic(device: torch.device) -> None:
+    """Have this process compute the same bits for the same seed, whatever runs beside it.
+
+    On a CPU that takes one thread per process: sums are cut up by the number of threads.
+    """
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+    else:
+        torch.set_num_threads(1)
 
 
 def describe(device: torch.device | None = None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from torch_geometric.data import Data
 
 from node2seq import __version__
 from node2seq.data import load, make_split, normalize_features
+from node2seq.environment import make_deterministic
 from node2seq.experiments.cells import Key, recipe_to_row
 from node2seq.models import MODELS
 from node2seq.recipes import Recipe
@@ -84,19 +84,6 @@ class Bench:
             "seconds": round(time.monotonic() - started, 3),
             "recipe": recipe_to_row(recipe),
         }
-
-
-def make_deterministic(device: torch.device) -> None:
-    """Have this process compute the same bits for the same seed, whatever runs beside it.
-
-    On a CPU that takes one thread per process: sums are cut up by the number of threads.
-    """
-    if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.deterministic = True
-        torch.backends.cudnn.benchmark = False
-    else:
-        torch.set_num_threads(1)
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
