@@ -20,6 +20,7 @@ READOUTS = ("max", "mean", "sum")
 ROOTS = ("projected", "input")
 NONLOCAL_ORDERS = ("joint", "local-first")
 ORDERS = ("attention", "degree", "random")
+TAPS = ("full", "depthwise", "scalar")
 
 
 class Trace(NamedTuple):
@@ -76,6 +77,10 @@ class Node2SeqConv(MessagePassing):
             :obj:`"degree"`, a fixed order by the number of sequences that a node stands in, ties by these
             sequences' lengths together, then by id, like the node ranking of PATCHY-SAN; or :obj:`"random"`,
             a fixed order drawn once when the parameters are. (default: :obj:`"attention"`)
+        taps (str): What each tap of the convolution is: a matrix (:obj:`"full"`, as above), one weight per
+            channel (:obj:`"depthwise"`) or one weight (:obj:`"scalar"`). The last two start at
+            :math:`1 / K`, the mean of each window, and have far fewer weights to learn from few labels.
+            (default: :obj:`"full"`)
         add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
             types. (default: :obj:`True`)
         bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
@@ -121,6 +126,7 @@ class Node2SeqConv(MessagePassing):
         root: str = "projected",
         nonlocal_order: str = "joint",
         order: str = "attention",
+        taps: str = "full",
         add_self_loops: bool = True,
         bias: bool = True,
         backend: str = "auto",
@@ -135,6 +141,7 @@ class Node2SeqConv(MessagePassing):
         check_choice("root", root, ROOTS)
         check_choice("nonlocal_order", nonlocal_order, NONLOCAL_ORDERS)
         check_choice("order", order, ORDERS)
+        check_choice("taps", taps, TAPS)
         ops.check_backend(backend)
         if not isinstance(threshold, (int, float)) or threshold != threshold:
             raise Node2SeqError(
@@ -161,6 +168,7 @@ class Node2SeqConv(MessagePassing):
         self.root = root
         self.nonlocal_order = nonlocal_order
         self.order = order
+        self.taps = taps
         self.add_self_loops = add_self_loops
         self.backend = backend
         self.validate = validate
@@ -172,7 +180,8 @@ class Node2SeqConv(MessagePassing):
         self.lin_dst = None
         if not isinstance(in_channels, int):
             self.lin_dst = Linear(pair[self._target], out_channels, bias=False, weight_initializer="glorot")
-        self.weight = Parameter(torch.empty(kernel_size, out_channels, out_channels))
+        widths = {"full": (out_channels, out_channels), "depthwise": (out_channels,), "scalar": ()}[taps]
+        self.weight = Parameter(torch.empty(kernel_size, *widths))
         self.lin_root = Linear(
             out_channels if root == "projected" else pair[self._target],
             out_channels,
@@ -191,8 +200,11 @@ class Node2SeqConv(MessagePassing):
         if self.lin_dst is not None:
             self.lin_dst.reset_parameters()
         self.lin_root.reset_parameters()
-        bound = (self.kernel_size * self.out_channels) ** -0.5  # as torch.nn.Conv1d
-        torch.nn.init.uniform_(self.weight, -bound, bound)
+        if self.taps == "full":
+            bound = (self.kernel_size * self.out_channels) ** -0.5  # as torch.nn.Conv1d
+            torch.nn.init.uniform_(self.weight, -bound, bound)
+        else:  # the mean of each window
+            torch.nn.init.constant_(self.weight, 1 / self.kernel_size)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
         if self.order_seed is not None:
@@ -258,7 +270,7 @@ class Node2SeqConv(MessagePassing):
         return out
 
     def _convolve(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
-        weight = self.weight.to(x.dtype)
+        weight = self._kernel(x.dtype)
         if self.readout == "max":
             return backend.convolve_max(x, weight, ranked)
         out = backend.convolve_sum(x, weight, ranked)
@@ -266,6 +278,13 @@ class Node2SeqConv(MessagePassing):
             windows = (ranked.rows.length() - self.kernel_size + 1).clamp(min=1)
             out = out / windows[:, None]
         return out, None
+
+    def _kernel(self, dtype: torch.dtype) -> Tensor:
+        """The weights of the convolution as one matrix per tap, [K, D, D]."""
+        weight = self.weight.to(dtype)
+        if self.taps == "scalar":
+            weight = weight[..., None].expand(*weight.shape, self.out_channels)
+        return weight if self.taps == "full" else torch.diag_embed(weight)
 
     # Message passing, edge by edge: what explainers and hooks see #############
 

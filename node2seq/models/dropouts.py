@@ -11,10 +11,10 @@ def make_dropouts(*probabilities: float) -> nn.ModuleList:
     return nn.ModuleList(make_dropout(p, layer) for layer, p in enumerate(probabilities))
 
 
-def make_dropout(p: float, layer: int) -> ops.Dropout:
-    """The dropout number ``layer`` of a network."""
+def make_dropout(p: float, layer: int, *, whole_rows: bool = False) -> ops.Dropout:
+    """The dropout number ``layer`` of a network, of elements or of whole nodes."""
     if not 0.0 <= p < 1.0:
         raise Node2SeqError(
             f"dropout {p!r}", "it is the probability of dropping an element", "Pass a number in [0, 1)"
         )
-    return ops.Dropout(p, layer)
+    return ops.Dropout(p, layer, whole_rows=whole_rows)

@@ -9,10 +9,13 @@ from torch import Tensor, nn
 from node2seq.conv import Node2SeqConv
 from node2seq.errors import check_choice
 from node2seq.gcn import GCNConv
-from node2seq.models.dropouts import make_dropouts
+from node2seq.models.dropouts import make_dropout, make_dropouts
+from node2seq.models.smoothing import Smoothing
 
 SKIPS = ("sum", "concat")
 LAYERS = ("node2seq", "gcn")
+OWNS = ("mixed", "apart")
+NORMS = ("none", "layer")
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu}
 
 
@@ -42,12 +45,24 @@ class Node2Seq(nn.Module):
             (default: :obj:`"joint"`)
         order (str): What its neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"` or
             :obj:`"random"`; see :class:`Node2SeqConv`. (default: :obj:`"attention"`)
+        taps (str): What each tap of its convolution is: :obj:`"full"`, :obj:`"depthwise"` or
+            :obj:`"scalar"`; see :class:`Node2SeqConv`. (default: :obj:`"full"`)
         conv_scale (float): Factor on the initial weights of the convolution. (default: :obj:`1.0`)
         skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.
             (default: :obj:`"sum"`)
         activation (str): :obj:`"relu"` or :obj:`"elu"`. (default: :obj:`"relu"`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
+        node_dropout (float): Dropout of whole nodes' input features. (default: :obj:`0.0`)
+        norm (str): :obj:`"layer"` brings each node's hidden features to mean 0 and variance 1 before the
+            activation. (default: :obj:`"none"`)
+        own (str): :obj:`"apart"` adds the prediction of two dense layers that see a node's own features
+            only, for graphs whose neighbours are not alike. (default: :obj:`"mixed"`)
+        smoothing (int): How often the logits are spread over the graph at the end; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): How much of its own logits a node keeps each time. (default: :obj:`0.1`)
+        directed (bool): Whether each layer is a pair that reads the sources and the targets of a node's
+            edges as neighbourhoods of their own, and averages what they give. (default: :obj:`False`)
         layer (str): :obj:`"node2seq"`, or :obj:`"gcn"` to put a GCN layer in its place: the paper's GCN*.
             (default: :obj:`"node2seq"`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
@@ -67,11 +82,18 @@ class Node2Seq(nn.Module):
         root: str = "projected",
         nonlocal_order: str = "joint",
         order: str = "attention",
+        taps: str = "full",
         conv_scale: float = 1.0,
         skip: str = "sum",
         activation: str = "relu",
         input_dropout: float = 0.5,
         dropout: float = 0.5,
+        node_dropout: float = 0.0,
+        norm: str = "none",
+        own: str = "mixed",
+        smoothing: int = 0,
+        teleport: float = 0.1,
+        directed: bool = False,
         layer: str = "node2seq",
         backend: str = "auto",
     ) -> None:
@@ -79,6 +101,8 @@ class Node2Seq(nn.Module):
         check_choice("skip", skip, SKIPS)
         check_choice("activation", activation, ACTIVATIONS)
         check_choice("layer", layer, LAYERS)
+        check_choice("own", own, OWNS)
+        check_choice("norm", norm, NORMS)
         super().__init__()
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
@@ -91,11 +115,18 @@ class Node2Seq(nn.Module):
         self.root = root
         self.nonlocal_order = nonlocal_order
         self.order = order
+        self.taps = taps
         self.conv_scale = conv_scale
         self.skip = skip
         self.activation = activation
         self.input_dropout = input_dropout
         self.dropout = dropout
+        self.node_dropout = node_dropout
+        self.norm = norm
+        self.own = own
+        self.smoothing = smoothing
+        self.teleport = teleport
+        self.directed = directed
         self.layer = layer
         self.backend = backend
         joined = 2 * hidden_channels if skip == "concat" else hidden_channels
@@ -104,51 +135,91 @@ class Node2Seq(nn.Module):
             (hidden_channels, hidden_channels),
             (joined, out_channels),
         ]
-        self.convs = nn.ModuleList()
-        for place, (width_in, width_out) in enumerate(widths, start=1):
-            if place == position and layer == "node2seq":
-                conv: nn.Module = Node2SeqConv(
-                    width_in,
-                    width_out,
-                    kernel_size,
-                    readout=readout,
-                    hops=hops,
-                    threshold=threshold,
-                    root=root,
-                    nonlocal_order=nonlocal_order,
-                    order=order,
-                    backend=backend,
-                )
-            else:
-                conv = GCNConv(width_in, width_out, backend=backend)
-            self.convs.append(conv)
+        self.convs = nn.ModuleList(self._make_layer(place, *width) for place, width in enumerate(widths, 1))
+        self.reversed_convs = None
+        if directed:
+            self.reversed_convs = nn.ModuleList(
+                self._make_layer(place, *width, flow="target_to_source")
+                for place, width in enumerate(widths, 1)
+            )
         self.dropouts = make_dropouts(input_dropout, dropout, dropout)
+        self.node_drop = make_dropout(node_dropout, 3, whole_rows=True)
+        self.own_layers = self.own_drop = None
+        if own == "apart":
+            self.own_layers = nn.ModuleList(
+                [nn.Linear(in_channels, hidden_channels), nn.Linear(hidden_channels, out_channels)]
+            )
+            self.own_drop = make_dropout(dropout, 4)
+        self.smooth = Smoothing(smoothing, teleport, backend=backend)
         self._scale_convolution()
+
+    def _make_layer(self, place: int, width_in: int, width_out: int, **kwargs: Any) -> nn.Module:
+        if place != self.position or self.layer == "gcn":
+            return GCNConv(width_in, width_out, backend=self.backend, **kwargs)
+        return Node2SeqConv(
+            width_in,
+            width_out,
+            self.kernel_size,
+            readout=self.readout,
+            hops=self.hops,
+            threshold=self.threshold,
+            root=self.root,
+            nonlocal_order=self.nonlocal_order,
+            order=self.order,
+            taps=self.taps,
+            backend=self.backend,
+            **kwargs,
+        )
 
     def reset_parameters(self) -> None:
         """Draws all parameters, and the seeds of the dropouts, anew."""
-        for module in (*self.convs, *self.dropouts):
+        parts = [self.convs, self.reversed_convs, self.dropouts, [self.node_drop], self.own_layers]
+        for module in (module for part in parts if part is not None for module in part):
             module.reset_parameters()  # pyright: ignore[reportCallIssue]
+        if self.own_drop is not None:
+            self.own_drop.reset_parameters()
         self._scale_convolution()
 
+    def _special_layers(self) -> list[nn.Module]:
+        """The Node2Seq layer, or what stands in its place, and its twin if the network is directed."""
+        pairs = (self.convs, self.reversed_convs)
+        return [convs[self.position - 1] for convs in pairs if convs is not None]
+
     def _scale_convolution(self) -> None:
-        conv = self.convs[self.position - 1]
-        if isinstance(conv, Node2SeqConv):
-            with torch.no_grad():
-                conv.weight.mul_(self.conv_scale)
+        for conv in self._special_layers():
+            if isinstance(conv, Node2SeqConv):
+                with torch.no_grad():
+                    conv.weight.mul_(self.conv_scale)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The Node2Seq layer's parameters (or those of what stands in its place), and all others."""
-        special = list(self.convs[self.position - 1].parameters())
+        special = [parameter for conv in self._special_layers() for parameter in conv.parameters()]
         ids = set(map(id, special))
         return {"node2seq": special, "other": [p for p in self.parameters() if id(p) not in ids]}
 
+    def _apply_layer(self, number: int, x: Tensor, edge_index: Any) -> Tensor:
+        out = self.convs[number](x, edge_index)
+        if self.reversed_convs is not None:
+            out = (out + self.reversed_convs[number](x, edge_index)) / 2
+        return out
+
+    def _activate(self, x: Tensor) -> Tensor:
+        if self.norm == "layer":
+            x = F.layer_norm(x, x.shape[-1:])
+        return ACTIVATIONS[self.activation](x)
+
+    def _embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None) -> Tensor:
+        """The embeddings of features that were dropped from already."""
+        first = self._activate(self._apply_layer(0, x, edge_index))
+        second = self._activate(self._apply_layer(1, self.dropouts[1](first, n_id), edge_index))
+        return torch.cat([first, second], dim=-1) if self.skip == "concat" else first + second
+
+    def _drop_input(self, x: Tensor, n_id: Tensor | None) -> Tensor:
+        return self.node_drop(self.dropouts[0](x, n_id), n_id)
+
     def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The node embeddings before the last layer, [N, H] (or 2 H for ``skip="concat"``)."""
-        activate = ACTIVATIONS[self.activation]
-        first = activate(self.convs[0](self.dropouts[0](x, n_id), edge_index))
-        second = activate(self.convs[1](self.dropouts[1](first, n_id), edge_index))
-        return torch.cat([first, second], dim=-1) if self.skip == "concat" else first + second
+        return self._embed(self._drop_input(x, n_id), edge_index, n_id)
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The logits of each class, [N, out_channels].
@@ -159,7 +230,12 @@ class Node2Seq(nn.Module):
             n_id (torch.Tensor, optional): The nodes' ids in the graph that this is a part of, so that dropout
                 drops the same elements however batches are cut.
         """
-        return self.convs[2](self.dropouts[2](self.embed(x, edge_index, n_id), n_id), edge_index)
+        x = self._drop_input(x, n_id)
+        out = self._apply_layer(2, self.dropouts[2](self._embed(x, edge_index, n_id), n_id), edge_index)
+        if self.own_layers is not None and self.own_drop is not None:
+            hidden = self._activate(self.own_layers[0](x))
+            out = out + self.own_layers[1](self.own_drop(hidden, n_id))
+        return self.smooth(out, edge_index)
 
 
 class GCNStar(Node2Seq):

@@ -1,0 +1,135 @@
+"""The options that the paper's network does not have: what each of them computes."""
+
+import literal
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import APPNP
+
+from node2seq import Node2Seq, Node2SeqConv
+from node2seq.errors import Node2SeqError
+from node2seq.models.smoothing import Smoothing
+
+
+@pytest.fixture
+def graph() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(30, 6, dtype=torch.float64, generator=generator)
+    return x, literal.random_graph(1, undirected=False)
+
+
+def network(**options: object) -> Node2Seq:
+    torch.manual_seed(5)
+    return Node2Seq(6, 8, 3, **options).double()  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("readout", ["max", "mean"])
+@pytest.mark.parametrize("taps", ["depthwise", "scalar"])
+def test_few_taps_equal_the_full_kernel_with_the_same_diagonals(taps, readout, graph):
+    x, edge_index = graph
+    torch.manual_seed(0)
+    few = Node2SeqConv(6, 4, 3, taps=taps, readout=readout).double()
+    torch.testing.assert_close(few.weight.float(), torch.full(few.weight.shape, 1 / 3))
+    with torch.no_grad():
+        few.weight.normal_()
+    full = Node2SeqConv(6, 4, 3, readout=readout).double()
+    state = few.state_dict()
+    diagonals = state["weight"] if taps == "depthwise" else state["weight"][:, None].expand(3, 4)
+    state["weight"] = torch.diag_embed(diagonals)
+    full.load_state_dict(state)
+    out, expected = few(x, edge_index), full(x, edge_index)
+    assert torch.equal(out, expected)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    assert few.weight.grad is not None
+    assert full.weight.grad is not None
+    grad = torch.diagonal(full.weight.grad, dim1=-2, dim2=-1)
+    torch.testing.assert_close(few.weight.grad, grad if taps == "depthwise" else grad.sum(-1))
+
+
+def test_smoothing_is_the_propagation_of_appnp(graph):
+    x, edge_index = graph
+    expected = APPNP(5, 0.2)(x, edge_index)
+    torch.testing.assert_close(Smoothing(5, 0.2)(x, edge_index), expected)
+    assert Smoothing(0, 0.2)(x, edge_index) is x
+    plain, smooth = network().eval(), network(smoothing=4, teleport=0.3).eval()
+    torch.testing.assert_close(smooth(x, edge_index), Smoothing(4, 0.3)(plain(x, edge_index), edge_index))
+
+
+def test_own_features_apart_add_what_two_dense_layers_say(graph):
+    x, edge_index = graph
+    plain, apart = network().eval(), network(own="apart").eval()
+    first, second = apart.own_layers  # pyright: ignore[reportGeneralTypeIssues]
+    expected = plain(x, edge_index) + second(F.relu(first(x)))
+    torch.testing.assert_close(apart(x, edge_index), expected)
+
+
+def test_node_dropout_drops_whole_nodes_of_the_input_only(graph):
+    x, edge_index = graph
+    model = network(node_dropout=0.5, input_dropout=0.0, dropout=0.0)
+    seen = []
+    model.convs[0].register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    model(x, edge_index)
+    dropped = (seen[0] == 0).all(1)
+    assert 5 < int(dropped.sum()) < 25
+    torch.testing.assert_close(seen[0][~dropped], 2 * x[~dropped])
+    model.eval()(x, edge_index)
+    assert torch.equal(seen[1], x)
+
+
+def test_layer_norm_makes_hidden_features_independent_of_their_scale(graph):
+    x, edge_index = graph
+    model = network(norm="layer", position=2).eval()
+    for convs in (model.convs[0], model.convs[1]):
+        torch.nn.init.zeros_(convs.bias)  # pyright: ignore[reportArgumentType]
+    torch.testing.assert_close(
+        model.embed(x, edge_index), model.embed(10 * x, edge_index), atol=1e-3, rtol=1e-3
+    )
+
+
+def test_a_directed_network_averages_both_directions(graph):
+    x, edge_index = graph
+    model = network(directed=True).eval()
+    back = edge_index.flip(0)
+    assert model.reversed_convs is not None
+
+    def both(number: int, h: Tensor) -> Tensor:
+        forward, backward = model.convs[number], model.reversed_convs[number]  # pyright: ignore[reportOptionalSubscript]
+        torch.manual_seed(0)
+        twin = type(backward)(backward.in_channels, backward.out_channels).double()  # pyright: ignore[reportCallIssue,reportArgumentType]
+        twin.load_state_dict(backward.state_dict())
+        return (forward(h, edge_index) + twin(h, back)) / 2
+
+    first = both(0, x).relu()
+    expected = both(2, first + both(1, first).relu())
+    torch.testing.assert_close(model(x, edge_index), expected)
+    # Turning every edge round swaps the roles of the pair: another output.
+    assert not torch.allclose(model(x, back), expected)
+    groups = model.parameter_groups()
+    assert len(groups["node2seq"]) == 2 * len(list(model.convs[1].parameters()))
+
+
+def test_reset_draws_the_additional_layers_anew(graph):
+    model = network(own="apart", directed=True, node_dropout=0.3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(5 + 1)
+    model.reset_parameters()
+    for name in ("own_layers.0.weight", "reversed_convs.1.lin.weight", "node_drop.seed", "own_drop.seed"):
+        assert not torch.equal(before[name], model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"taps": "few"}, "taps"),
+        ({"own": "alone"}, "own"),
+        ({"norm": "batch"}, "norm"),
+        ({"smoothing": -1}, "smoothing=-1"),
+        ({"teleport": 1.5}, "teleport=1.5"),
+        ({"node_dropout": 1.0}, "dropout 1.0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(Node2SeqError, match=message):
+        network(**options)
