@@ -47,7 +47,7 @@ def make_deterministic(device: torch.device) -> None:
 def describe(device: torch.device | None = None) -> dict[str, Any]:
     """Return versions, platform, device and commit as JSON values."""
     found: dict[str, Any] = {"python": platform.python_version()}
-    found |= {name: _version(name) for name in PACKAGES}
+    found |= {name: package_version(name) for name in PACKAGES}
     found["platform"] = platform.platform()
     if device is not None:
         cuda = device.type == "cuda"
@@ -68,7 +68,8 @@ def source_commit() -> str | None:
     return f"{commit}+" if commit and changed else commit
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The version of a package, or nothing where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

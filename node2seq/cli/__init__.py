@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from node2seq.cli import data, evaluate, info, predict, reproduce, train
+from node2seq.cli import bench, data, evaluate, info, predict, reproduce, train
 from node2seq.cli.root import Root
 
 app = typer.Typer(
@@ -23,5 +23,6 @@ app.command("train", epilog=train.EPILOG)(train.train)
 app.command("evaluate", epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command("predict", epilog=predict.EPILOG)(predict.predict)
 app.command("info", epilog=info.EPILOG)(info.info)
+app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,87 @@
+"""A layer's forward and backward pass as a step to measure, and the least that it has to gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv
+
+from node2seq.benchmarking.graphs import Size
+from node2seq.benchmarking.rows import Row
+from node2seq.benchmarking.timing import measure
+from node2seq.conv import Node2SeqConv
+
+CHANNELS = 64
+OUT_OF_MEMORY = "out of memory"
+
+
+class Stage:
+    """A graph with features and a direction to differentiate in, on one device.
+
+    Args:
+        bench: Which benchmark its rows belong to.
+        size: The graph's name and size.
+        edge_index: Its edges.
+        bandwidth: Bytes per second of the memory, for the gather bound; None: do without.
+    """
+
+    def __init__(self, bench: str, size: Size, edge_index: Tensor, bandwidth: float | None = None) -> None:
+        self.bench, self.size, self.edge_index, self.bandwidth = bench, size, edge_index, bandwidth
+        self.device = edge_index.device
+        generator = torch.Generator(self.device).manual_seed(0)
+        shape = (size.nodes, CHANNELS)
+        self.x = torch.randn(shape, device=self.device, generator=generator).requires_grad_()
+        self.direction = torch.randn(shape, device=self.device, generator=generator)
+
+    def gat(self, *, seconds: float) -> Row:
+        """PyG's GATConv with one head: what all others are compared with."""
+        return self._row(GATConv(CHANNELS, CHANNELS), Row(self.bench, *self.size, "GATConv"), seconds)
+
+    def case(self, readout: str, kernel_size: int, backend: str) -> Row:
+        """The row of our layer before anything is measured."""
+        about = {"kernel_size": kernel_size, "readout": readout, "backend": backend}
+        return Row(self.bench, *self.size, "Node2SeqConv", **about)
+
+    def node2seq(self, readout: str, kernel_size: int, *, seconds: float, backend: str) -> Row:
+        """Our layer with a backend."""
+        layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout, backend=backend)
+        row = self.case(readout, kernel_size, backend)
+        bound = None
+        if self.bandwidth is not None:
+            entries = self.size.edges + self.size.nodes
+            bound = 1e3 * gather_bytes(readout, kernel_size, entries) / self.bandwidth
+        return self._row(layer, row, seconds, bound)
+
+    def _row(self, layer: nn.Module, row: Row, seconds: float, bound_ms: float | None = None) -> Row:
+        step = layer_step(layer.to(self.device), self.x, self.edge_index, self.direction)
+        found = measure(step, self.device, seconds=seconds)
+        self.x.grad = None
+        figures = {"result": OUT_OF_MEMORY} if found is None else vars(found)
+        if found is not None and bound_ms is not None:
+            figures = {**figures, "bound_share": bound_ms / found.p50_ms}
+        return replace(row, **figures)
+
+
+def layer_step(layer: nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor) -> Callable[[], None]:
+    """A forward and backward pass."""
+
+    def step() -> None:
+        layer.zero_grad()
+        x.grad = None
+        layer(x, edge_index).backward(direction)
+
+    return step
+
+
+def gather_bytes(readout: str, kernel_size: int, entries: int, channels: int = CHANNELS) -> int:
+    """The least that the layer reads when each gathered float32 row comes from memory once.
+
+    Sum and mean gather a row once forward, for the score and the sums together, and once backward. The
+    maximum gathers a row for the score, each tap's projection for the windows, and backward the gradients and
+    the winners of each target.
+    """
+    rows = 3 + kernel_size if readout == "max" else 2
+    return rows * entries * channels * 4

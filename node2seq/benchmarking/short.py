@@ -1,0 +1,88 @@
+"""The short benchmark: the layer beside PyG's on three sizes of graph, with every backend that runs here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from node2seq import ops
+from node2seq.benchmarking.agreement import refuse_if_wrong, runnable_backends
+from node2seq.benchmarking.graphs import Size, power_law
+from node2seq.benchmarking.layers import Stage
+from node2seq.benchmarking.rows import Row
+
+SIZES = (
+    Size("as large as Cora", 2_708, 10_556),
+    Size("5k nodes, 0.4M edges", 5_000, 400_000),
+    Size("100k nodes, 1.1M edges", 100_000, 1_100_000),
+)
+READOUTS = ("max", "mean")
+KERNEL_SIZE = 3
+# What a single case may take, so that a slow machine gets through all of them.
+SECONDS_A_CASE = 0.8
+NO_TIME_LEFT = "no time left"
+
+
+@dataclass(frozen=True)
+class Short:
+    """What was found: rows in the order of measuring, and the backend that ``auto`` takes for each graph."""
+
+    rows: tuple[Row, ...]
+    picks: dict[str, str]
+
+
+def short_benchmark(
+    device: torch.device,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    sizes: Sequence[Size] = SIZES,
+    seconds: float = 45.0,
+) -> Short:
+    """Check every backend against the reference, then measure forward + backward of the layer.
+
+    Args:
+        device: Where.
+        say: Told what is being done.
+        sizes: The graphs to measure on.
+        seconds: Start no further case after so much measuring.
+
+    Raises:
+        Node2SeqError: A backend's results are wrong; nothing is measured then.
+    """
+    backends = [name for name in runnable_backends(device) if name != "reference"]
+    say(f"comparing {', '.join(backends)} with the reference")
+    refuse_if_wrong(backends, device)
+    stages = [Stage("short", size, power_law(size.nodes, size.edges, device)) for size in sizes]
+    end = time.monotonic() + seconds
+    rows: list[list[Row]] = []
+    for stage in stages:
+        say(f"measuring {stage.size.name}")
+        base = stage.gat(seconds=SECONDS_A_CASE)
+        rows.append([base, *(row.beside(base) for row in _rows(stage, backends, end))])
+    # The reference is slow and nobody's choice: it gets the time that is left.
+    say("measuring the reference")
+    for stage, own in zip(stages, rows, strict=True):
+        own += [row.beside(own[0]) for row in _rows(stage, ["reference"], end)]
+    picks = {stage.size.name: picked_backend(stage) for stage in stages}
+    return Short(tuple(row for own in rows for row in own), picks)
+
+
+def _rows(stage: Stage, backends: Sequence[str], end: float) -> list[Row]:
+    found = []
+    for backend in backends:
+        for readout in READOUTS:
+            if time.monotonic() < end:
+                row = stage.node2seq(readout, KERNEL_SIZE, seconds=SECONDS_A_CASE, backend=backend)
+            else:
+                row = replace(stage.case(readout, KERNEL_SIZE, backend), result=NO_TIME_LEFT)
+            found.append(row)
+    return found
+
+
+def picked_backend(stage: Stage) -> str:
+    """The name of the backend that ``auto`` takes on that graph."""
+    module = ops.choose_backend("auto", stage.x)
+    return module.__name__.removeprefix(f"{ops.__name__}.").split(".")[0]
