@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.
 _MARKS_PER_BLOCK = 2**25
 _EDGES_PER_BLOCK = 2**23
-# Candidates do not change while a graph is trained on: lists up to 2^27 entries (512 MiB) are kept.
+# On a GPU a block costs a dozen launches and some waits, whatever its size.
+_LARGER_ON_GPU = 8
+# Candidates do not change while a graph is trained on: lists up to 2^27 entries (2 GiB) are kept.
 _KEPT_ENTRIES = 2**27
 
 
@@ -27,38 +29,54 @@ class Reach:
     def __init__(self, sequences: Sequences, hops: int) -> None:
         self.sequences = sequences
         self.hops = hops
-        self._kept: Sequences | None = None
+        self._candidates: Sequences | None = None
         self._too_large = False
 
-    def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
-        """The candidates of ``rows``: pairs of a block of these rows and their candidates' sequences."""
-        if self._kept is None and not self._too_large:
-            self._keep()
-        if self._kept is None:
-            yield from self._search(rows)
-        elif rows.numel() == self._kept.rows.num_rows:
-            yield rows, self._kept
-        else:
-            yield rows, _take(self._kept, rows)
+    @property
+    def base(self) -> Reach:
+        """The reach within one copy of the graph."""
+        return self
 
-    def _keep(self) -> None:
-        """Lists every node's candidates, unless they are too many to keep."""
+    def copies(self, count: int) -> Reach:
+        """The same for the disjoint union of that many copies of the graph, without copying any list."""
+        return self if count == 1 else CopiedReach(self, count)
+
+    def candidates(self) -> Sequences | None:
+        """Every node's candidates, ascending; found once and kept, or None if they are too many to keep."""
+        if self._candidates is None and not self._too_large:
+            with lasting():
+                self._candidates = self._list()
+            self._too_large = self._candidates is None
+        return self._candidates
+
+    def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
+        """The candidates of ``rows``, distinct and ascending: pairs of a block of them and its sequences."""
+        candidates = self.candidates()
+        if candidates is None:
+            yield from self._search(rows)
+        elif rows.numel() == candidates.rows.num_rows:
+            yield rows, candidates
+        else:
+            yield rows, _take(candidates, rows)
+
+    def _list(self) -> Sequences | None:
+        """Every node's candidates, unless they are too many to keep."""
         everyone = torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
         lengths, indices, total = [], [], 0
         for _, block in self._search(everyone):
             total += block.index.numel()
             if total > _KEPT_ENTRIES:
-                self._too_large = True
-                return
+                return None
             lengths.append(block.rows.length())
             indices.append(block.index)
         rows = Rows.from_lengths(torch.cat(lengths) if lengths else everyone)
         index = torch.cat(indices) if indices else everyone
-        self._kept = Sequences(rows, index, self.sequences.num_sources)
+        return Sequences(rows, index, self.sequences.num_sources)
 
     def _search(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
         nodes = self.sequences.num_sources
-        for block in _blocks(rows, self.sequences, _MARKS_PER_BLOCK // max(nodes, 1)):
+        scale = _LARGER_ON_GPU if rows.is_cuda else 1
+        for block in _blocks(rows, self.sequences, scale * _MARKS_PER_BLOCK // max(nodes, 1)):
             reached = torch.zeros(block.numel(), nodes, dtype=torch.bool, device=rows.device)
             near = reached.clone()
             frontier_row, frontier = torch.arange(block.numel(), device=rows.device), block
@@ -68,12 +86,43 @@ class Reach:
                 reached |= new
                 if hop == 0:
                     near = reached.clone()
+                if hop == self.hops - 1:
+                    break
                 frontier_row, frontier = new.nonzero(as_tuple=True)
                 if not frontier.numel():
                     break
             found = reached & ~near
             index = found.nonzero(as_tuple=True)[1]
             yield block, Sequences(Rows.from_lengths(found.sum(1)), index, nodes)
+
+
+class CopiedReach(Reach):
+    """The reach within the disjoint union of several copies of a graph, by the lists of one.
+
+    Args:
+        base (Reach): The reach within one copy.
+        count (int): The number of copies.
+    """
+
+    def __init__(self, base: Reach, count: int) -> None:
+        super().__init__(base.sequences.copies(count), base.hops)
+        self._base = base
+        self._count = count
+
+    @property
+    def base(self) -> Reach:
+        """The reach within one copy of the graph."""
+        return self._base
+
+    def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
+        """The candidates of ``rows``, distinct and ascending: a copy after the other."""
+        nodes = self._base.sequences.num_sources
+        rows_of_copies = torch.bincount(rows // max(nodes, 1), minlength=self._count).tolist()
+        for number, mine in enumerate(rows.split(rows_of_copies)):
+            offset = number * nodes
+            for block, found in self._base.blocks(mine - offset):
+                moved = Sequences(found.rows, found.index + offset, self.sequences.num_sources)
+                yield block + offset, moved
 
 
 def _blocks(rows: Tensor, sequences: Sequences, most: int) -> Iterator[Tensor]:

@@ -37,7 +37,7 @@ def select(
     order_of_ties: Tensor,
     sequences: Sequences,
     reach: Reach,
-    threshold: float,
+    threshold: float | Tensor,
     joint: bool,
 ) -> Ranking:
     """Local selection, non-local selection and index ranking; every sequence keeps its length.
@@ -50,14 +50,15 @@ def select(
         order_of_ties (torch.Tensor): The precedence of each node, [N].
         sequences (Sequences): The local neighbours.
         reach (Reach): The candidates several hops away.
-        threshold (float): β: a local neighbour stays if its score is larger.
+        threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
+            targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
     """
     rows = sequences.rows
     order = backend.rank(score, order_of_ties, sequences)
     if not rows.num_entries:
         return Ranking(sequences.index, score, order)
-    kept = score[order] > threshold
+    kept = score[order] > (threshold[rows.target] if isinstance(threshold, Tensor) else threshold)
     wanted = _sum_per_row(~kept, rows)
 
     # Non-local candidates of the rows that dropped someone, best first; as many as there is room for.
