@@ -1,4 +1,4 @@
-"""The paper's tables as data, and the tables that we add to them. No logic.
+"""The paper's tables as data, and the tables that we add to them.
 
 Test accuracies in percent, as printed: mean and standard deviation over 20 runs (Tables 4 to 6: means only).
 """
@@ -6,7 +6,7 @@ Test accuracies in percent, as printed: mean and standard deviation over 20 runs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,24 @@ class Line:
     model: str
     study: str = "main"
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    variant: str = "paper"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Lines over columns; every line has a cell in every column."""
+    """Lines over columns.
+
+    Args:
+        title: Its heading.
+        columns: Names of columns.
+        lines: Each has a cell in every column that there is a recipe for.
+        contrasts: Which lines' differences to tell, as labels: first minus second; none: all of them.
+    """
 
     title: str
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
+    contrasts: tuple[tuple[str, str], ...] = ()
 
 
 #: How the paper writes the columns.
@@ -64,8 +73,20 @@ MODEL_TITLES: dict[str, str] = {
     "gin": "GIN",
 }
 
-#: What each study changes in the recipe of its model and column.
-STUDIES: dict[str, dict[str, str | int | float]] = {
+#: What the variant "plus" has beyond the paper, and the options or training settings that make it up.
+PLUS_OPTIONS: dict[str, tuple[str, ...]] = {
+    "few weights per tap": ("taps",),
+    "own features apart": ("own",),
+    "node dropout": ("node_dropout",),
+    "normalisation": ("norm",),
+    "smoothed predictions": ("smoothing", "teleport"),
+    "consistent views": ("views", "consistency", "sharpening"),
+    "averaged weights": ("averaging",),
+    "smoothed labels": ("label_smoothing",),
+}
+
+#: What each study changes in the recipe of its model and column; None: back to what it is in the paper.
+STUDIES: dict[str, dict[str, str | int | float | None]] = {
     "main": {},
     "local": {"hops": 1},
     **{f"k={k}": {"kernel_size": k} for k in (3, 5, 8, 10)},
@@ -76,6 +97,7 @@ STUDIES: dict[str, dict[str, str | int | float]] = {
         for hops in (2, 3)
         for threshold in (-0.5, 0.0, 0.5)
     },
+    **{f"without {option}": dict.fromkeys(names) for option, names in PLUS_OPTIONS.items()},
 }
 
 _HOMOPHILIC = ("cora-f", "cora-r", "citeseer-f", "citeseer-r", "amazon-r")
@@ -155,6 +177,7 @@ TABLES: dict[str, Table] = {
             Line("local", "node2seq", "local", _figures(_NONLOCAL, "81.8 70.7 69.8 68.5 57.0 61.5")),
             Line("with non-local", "node2seq", figures=_figures(_NONLOCAL, "84.0 72.4 70.8 69.4 58.8 63.7")),
         ),
+        contrasts=(("with non-local", "local"),),
     ),
     "5": Table(
         "Table 5: a GCN layer in the Node2Seq layer's place",
@@ -164,6 +187,7 @@ TABLES: dict[str, Table] = {
             Line("GCN*", "gcn*", figures=_figures(_ABLATED, "80.7 79.1 69.2 69.1 68.6 56.5")),
             Line("Node2Seq", "node2seq", figures=_figures(_ABLATED, "84.0 82.0 72.4 70.8 69.4 58.8")),
         ),
+        contrasts=(("Node2Seq", "GCN*"),),
     ),
     "6": Table(
         "Table 6: kernel sizes",
@@ -200,6 +224,48 @@ TABLES: dict[str, Table] = {
                 for hops in (2, 3)
                 for threshold in (-0.5, 0.0, 0.5)
             ),
+        ),
+    ),
+}
+
+
+def _plus(table: str) -> Table:
+    """A table of the paper's, of the variant "plus"; the paper's figures stand beside Node2Seq's alone."""
+    shape = TABLES[table]
+    lines = tuple(
+        replace(line, variant="plus", figures=line.figures if line.model == "node2seq" else {})
+        for line in shape.lines
+    )
+    ours = lines[-1].label
+    against = tuple((ours, line.label) for line in lines[:-1])
+    return Table(f"Table {table} with options beyond the paper (plus)", shape.columns, lines, against)
+
+
+def _ablation(table: str) -> Table:
+    """Every option of the variant "plus" taken out alone."""
+    lines = tuple(
+        Line(f"without {option}", "node2seq", f"without {option}", variant="plus") for option in PLUS_OPTIONS
+    )
+    return Table(
+        f"Table {table} without one of the options (plus)",
+        TABLES[table].columns,
+        (Line("with all", "node2seq", variant="plus"), *lines),
+        tuple(("with all", line.label) for line in lines),
+    )
+
+
+TABLES |= {
+    "plus-2": _plus("2"),
+    "plus-3": _plus("3"),
+    "ablation-2": _ablation("2"),
+    "ablation-3": _ablation("3"),
+    "directed": Table(
+        "In- and out-neighbours as two sequences (directed)",
+        ("chameleon", "squirrel"),
+        (
+            Line("one, undirected (paper)", "node2seq"),
+            Line("one, undirected (plus)", "node2seq", variant="plus"),
+            Line("two, directed", "node2seq", variant="directed"),
         ),
     ),
 }

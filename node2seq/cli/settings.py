@@ -10,7 +10,7 @@ from typing import Any
 
 from node2seq.errors import Node2SeqError
 from node2seq.pretrained import complete_options, model_options
-from node2seq.recipes import DEFAULT, RECIPES, Recipe
+from node2seq.recipes import recipe_for
 from node2seq.runs import RunConfig, Source
 from node2seq.storage import read_errors
 from node2seq.train import TrainSettings
@@ -22,6 +22,7 @@ class ConfigFile:
     """What a TOML file may say; what it leaves out comes from the recipe."""
 
     model: str | None = None
+    variant: str | None = None
     baseline: str | None = None
     seed: int | None = None
     device: str | None = None
@@ -38,6 +39,7 @@ class Given:
 
     source: Source
     model: str | None = None
+    variant: str | None = None
     baseline: str | None = None
     seed: int | None = None
     device: str | None = None
@@ -85,6 +87,9 @@ def make_config(given: Given, file: ConfigFile) -> RunConfig:
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
     model = _first(given.model, file.model, "node2seq")
+    variant = _first(given.variant, file.variant, "paper")
+    if variant == "directed":
+        source = replace(source, reading={**source.reading, "directed": True})
     options, settings = _assigned(model, given.assignments)
     flags = {"epochs": given.epochs, "class_weights": given.class_weights}
     flags = {key: value for key, value in flags.items() if value is not None}
@@ -97,27 +102,23 @@ def make_config(given: Given, file: ConfigFile) -> RunConfig:
     )
     baseline = _first(given.baseline, file.baseline, None)
     normalize = {} if file.row_normalize is None else {"row_normalize": file.row_normalize}
+    own_options, own_settings = file.options | options, file.settings | settings | flags
     return replace(
-        _with_recipe(config, model, file.options | options, file.settings | settings | flags, normalize),
-        baseline=None if baseline is None else _with_recipe(config, baseline, {}, flags, normalize),
+        _with_recipe(config, variant, model, own_options, own_settings, normalize),
+        baseline=None if baseline is None else _with_recipe(config, variant, baseline, {}, flags, normalize),
     )
-
-
-def recipe_for(model: str, source: Source) -> Recipe:
-    """Return the settings of a model for a data set, or those for any graph."""
-    by_data = RECIPES.get(model, {"": DEFAULT})
-    return by_data.get(source.name or "", by_data[""])
 
 
 def _with_recipe(
     config: RunConfig,
+    variant: str,
     model: str,
     options: Mapping[str, Any],
     settings: Mapping[str, Any],
     normalize: Mapping[str, bool],
 ) -> RunConfig:
     known = model_options(model)
-    recipe = recipe_for(model, config.source)
+    recipe = recipe_for(model, config.source.name, variant)
     defaults = {key: value for key, value in recipe.options.items() if key in known}
     return replace(
         config,

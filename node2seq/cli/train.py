@@ -63,6 +63,13 @@ def train(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Which model.", show_default="node2seq")] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="Which recipe: paper; plus, with options that the paper does not have; or directed.",
+            show_default="paper",
+        ),
+    ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(help="A second model to train on the same split for comparison.", show_default="none"),
@@ -134,6 +141,7 @@ def train(
             ),
         ),
         model=model,
+        variant=variant,
         baseline=baseline,
         seed=seed,
         device=device,
@@ -223,6 +231,7 @@ def _refuse_changes(given: Given, config: Path | None, runs: int) -> None:
     changes = {
         "--label": given.source.label,
         "--model": given.model,
+        "--variant": given.variant,
         "--baseline": given.baseline,
         "--set": given.assignments,
         "--config": config,

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from node2seq.errors import Node2SeqError
 from node2seq.models import MODELS
-from node2seq.paper import STUDIES, TABLES
-from node2seq.paper_recipes import PAPER_RECIPES
-from node2seq.recipes import Recipe
+from node2seq.paper import COLUMN_TITLES, STUDIES, TABLES, Line
+from node2seq.recipes import RECIPES, Recipe
 from node2seq.train import TrainSettings
 
 RUNS = 20
@@ -58,25 +57,50 @@ class Run:
     recipe: Recipe
 
 
-def cell_of(model: str, column: str, study: str = "main") -> Cell:
-    """The cell of a line and a column. A study that changes nothing there is the main one."""
-    options = PAPER_RECIPES[model][column].options
-    parameters = inspect.signature(MODELS[model]).parameters
-    changes = STUDIES[study]
-    same = all(options.get(key, parameters[key].default) == value for key, value in changes.items())
-    return Cell(model, column, study="main" if same else study)
+def cell_of(line: Line, column: str) -> Cell | None:
+    """The cell of a line and a column; None if there is no recipe, or no option there to be taken out.
+
+    Any other study that changes nothing there is the main one.
+    """
+    if column not in RECIPES[line.variant].get(line.model, {}):
+        return None
+    cell = Cell(line.model, column, line.variant, line.study)
+    main = cell._replace(study="main")
+    if _effect(cell) != _effect(main):
+        return cell
+    return None if None in STUDIES[line.study].values() else main
+
+
+def _effect(cell: Cell) -> tuple[dict[str, Any], TrainSettings]:
+    """What a cell is trained with, the model's defaults included."""
+    recipe = recipe_of(cell)
+    parameters = inspect.signature(MODELS[cell.model]).parameters
+    return {name: p.default for name, p in parameters.items()} | dict(recipe.options), recipe.settings
 
 
 def recipe_of(cell: Cell) -> Recipe:
     """The settings that a cell is trained with."""
-    recipe = PAPER_RECIPES[cell.model][cell.column]
-    return replace(recipe, options={**recipe.options, **STUDIES[cell.study]})
+    recipe = RECIPES[cell.variant][cell.model][cell.column]
+    changes = STUDIES[cell.study]
+    defaults = TrainSettings()
+    settings = {
+        key: getattr(defaults, key) if value is None else value
+        for key, value in changes.items()
+        if hasattr(defaults, key)
+    }
+    options = {key: value for key, value in {**recipe.options, **changes}.items() if key not in settings}
+    return replace(
+        recipe,
+        options={key: value for key, value in options.items() if key not in changes or value is not None},
+        settings=replace(recipe.settings, **settings),
+    )
 
 
 def cells_of(table: str) -> list[Cell]:
     """The cells of a table, line by line; one that stands for two lines is listed twice."""
     shape = TABLES[table]
-    return [cell_of(line.model, column, line.study) for line in shape.lines for column in shape.columns]
+    cells = [cell_of(line, column) for line in shape.lines for column in shape.columns]
+    return [cell for cell in cells if cell is not None]
 
 
 def choose_cells(
@@ -84,7 +108,7 @@ def choose_cells(
 ) -> list[Cell]:
     """The distinct cells of tables (all of the paper's if none is named), on some columns and models only."""
     tables, columns, models = list(tables), list(columns), list(models)
-    known = {"table": ["1", *TABLES], "column": sorted(PAPER_RECIPES["node2seq"]), "model": list(MODELS)}
+    known = {"table": ["1", *TABLES], "column": list(COLUMN_TITLES), "model": list(MODELS)}
     for kind, given in (("table", tables), ("column", columns), ("model", models)):
         for name in given:
             if name not in known[kind]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from node2seq.environment import pick_device
-from node2seq.experiments.cells import Key, recipe_from_row
+from node2seq.errors import Node2SeqError
+from node2seq.experiments.cells import Key, Run, recipe_from_row
 from node2seq.experiments.store import Row, Store
 from node2seq.experiments.training import Bench, describe_machine
 
@@ -78,9 +79,20 @@ def check_rows(
     comparisons = []
     for key in chosen:
         row = store.rows[key]
-        again = bench.train(key, recipe_from_row(row["recipe"]))
         same = all(row[name] == machine[name] for name in machine)
+        again = _again(bench, row, row.get("together", [key.seed]) if same else [key.seed])
         comparison = Comparison(row, again["val"], again["test"], again["epoch"], same)
         on_comparison(comparison)
         comparisons.append(comparison)
     return comparisons
+
+
+def _again(bench: Bench, row: Row, seeds: Sequence[int]) -> Row:
+    """Make a row again in the company of ``seeds``: with those it was made with, to the same bits."""
+    key, recipe = Key.of(row), recipe_from_row(row["recipe"])
+    rows, failures = bench.train([Run(key._replace(seed=seed), recipe) for seed in seeds])
+    if key in failures:
+        raise Node2SeqError(
+            f"{key.cell}, seed {key.seed}", failures[key], "Yet it has a row: restore the code"
+        )
+    return next(again for again in rows if again["seed"] == key.seed)

@@ -70,8 +70,8 @@ def build(rows: Sequence[Row], retired: Sequence[Row] = ()) -> list[Block]:
     ]
     shown: set[Cell] = set()
     for name, table in TABLES.items():
-        cells = [[cell_of(line.model, c, line.study) for c in table.columns] for line in table.lines]
-        own = {cell for line in cells for cell in line}
+        cells = [[cell_of(line, column) for column in table.columns] for line in table.lines]
+        own = {cell for line in cells for cell in line if cell is not None}
         shown |= own
         if name.isdigit() or own & samples.keys():
             blocks += _table(table, cells, samples)
@@ -106,10 +106,13 @@ def _data_sets() -> list[Block]:
     ]
 
 
-def _table(table: Table, cells: list[list[Cell]], samples: dict[Cell, Sample]) -> list[Block]:
+def _table(table: Table, cells: list[list[Cell | None]], samples: dict[Cell, Sample]) -> list[Block]:
     titles = [COLUMN_TITLES[column] for column in table.columns]
     boxes = [
-        [Box(line.label, samples.get(cell), line.figures.get(cell.column)) for cell in row]
+        [
+            Box(line.label, None if cell is None else samples.get(cell), line.figures.get(column))
+            for column, cell in zip(table.columns, row, strict=True)
+        ]
         for line, row in zip(table.lines, cells, strict=True)
     ]
     lines = [[row[0].label, *(_figure(box.sample, box.paper) for box in row)] for row in boxes]

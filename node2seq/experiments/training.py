@@ -1,10 +1,10 @@
-"""One training → one row."""
+"""Trainings → rows."""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,11 @@ import torch
 from torch_geometric.data import Data
 
 from node2seq import __version__
-from node2seq.data import load, make_split, normalize_features
+from node2seq.data import Split, load, make_split
 from node2seq.environment import make_deterministic
-from node2seq.experiments.cells import Key, recipe_to_row
-from node2seq.models import MODELS
-from node2seq.recipes import Recipe
-from node2seq.train import Fitter, evaluate
+from node2seq.experiments.cells import Key, Run, recipe_to_row
+from node2seq.together import Outcome, Training, prepare_graph, train_together
+from node2seq.train import evaluate
 
 _PACKAGES = ("torch_geometric", "numpy")
 
@@ -37,53 +36,80 @@ class Bench:
         self.root = root
         self._graphs: dict[tuple[str, bool], Data] = {}
 
-    def graph(self, column: str, row_normalize: bool) -> Data:
-        """The graph of a column on the device."""
-        key = (column, row_normalize)
+    def graph(self, column: str, directed: bool = False) -> Data:
+        """The graph of a column on the device, its features as they are."""
+        key = (column, directed)
         if key not in self._graphs:
-            data = load(column, root=self.root)
-            assert data.x is not None
-            if row_normalize:
-                data.x = normalize_features(data.x)
-            data.num_classes_known = int(data.y.max()) + 1  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-            self._graphs[key] = data.to(str(self.device))
+            self._graphs[key] = load(column, root=self.root, directed=directed).to(str(self.device))
         return self._graphs[key]
 
-    def train(self, key: Key, recipe: Recipe, on_epoch: Callable[[], None] | None = None) -> dict[str, Any]:
-        """Train once and return what the row says of it.
+    def train(
+        self, runs: Sequence[Run], on_epoch: Callable[[], None] | None = None
+    ) -> tuple[list[dict[str, Any]], dict[Key, str]]:
+        """Train runs of one column and variant together.
 
         Args:
-            key: What to train, and the seed of the split, the initial weights and the dropout.
-            recipe: How.
-            on_epoch: Called after each epoch; what it raises ends the training.
+            runs: What to train; a key's seed is that of the split, the initial weights and the dropout.
+            on_epoch: Called now and then; what it raises ends the training.
+
+        Returns:
+            What the rows of those that succeeded say of them, and why the others did not.
         """
         started = time.monotonic()
-        data = self.graph(key.column, recipe.row_normalize)
-        split = make_split(data, seed=key.seed)
-        torch.manual_seed(key.seed)
-        model = MODELS[key.model](data.num_features, out_channels=data.num_classes_known, **recipe.options)
-        fitter = Fitter(model.to(self.device), data, split, recipe.settings)
-        while not fitter.done:
-            fitter.step()
-            if on_epoch is not None:
-                on_epoch()
-        result = fitter.finish()
+        ((column, variant),) = {(run.key.column, run.key.variant) for run in runs}
+        data = self.graph(column, directed=variant == "directed")
+        splits = [make_split(data, seed=run.key.seed) for run in runs]
+        outcomes = train_together(
+            data,
+            [
+                Training(r.key.model, r.recipe, split, r.key.seed)
+                for r, split in zip(runs, splits, strict=True)
+            ],
+            device=self.device,
+            on_epoch=None if on_epoch is None else lambda _: on_epoch(),
+            keep_models=any(map(_has_second_figure, splits)),
+        )
+        failures = {
+            run.key: outcome.error
+            for run, outcome in zip(runs, outcomes, strict=True)
+            if outcome.error is not None
+        }
+        figures = [
+            self._figures(run, data, split, outcome)
+            for run, split, outcome in zip(runs, splits, outcomes, strict=True)
+            if run.key not in failures
+        ]
+        trained = {
+            "seconds": round((time.monotonic() - started) / len(runs), 3),
+            "together": [run.key.seed for run in runs],
+        }
+        return [row | trained for row in figures], failures
+
+    def _figures(self, run: Run, data: Data, split: Split, outcome: Outcome) -> dict[str, Any]:
+        result = outcome.result
+        assert result is not None
         assert result.test is not None
         row: dict[str, Any] = {
-            **key._asdict(),
+            **run.key._asdict(),
             "val": result.val.accuracy,
             "test": result.test.accuracy,
             "test_nodes": result.test.nodes,
         }
-        if split.test_rest.numel() != split.test.numel():
-            row["test_rest"] = evaluate(model, data, split.test_rest).accuracy
+        if _has_second_figure(split):
+            assert outcome.model is not None
+            graph = prepare_graph(data, run.recipe, self.device)
+            row["test_rest"] = evaluate(outcome.model, graph, split.test_rest).accuracy
         return {
             **row,
             "epoch": result.best.epoch,
             "epochs": len(result.history),
-            "seconds": round(time.monotonic() - started, 3),
-            "recipe": recipe_to_row(recipe),
+            "recipe": recipe_to_row(run.recipe),
         }
+
+
+def _has_second_figure(split: Split) -> bool:
+    """Whether the split is a fixed one: it counts 1000 test nodes, the paper's text all that are left."""
+    return split.test_rest.numel() != split.test.numel()
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Run, same_recipe
+from node2seq.experiments.cells import Cell, Run, same_recipe
 from node2seq.experiments.store import Row, Store
 from node2seq.experiments.training import Bench, describe_machine
 
@@ -145,19 +146,25 @@ def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: No
     machine = describe_machine(device)
     try:
         # Workers start at different places, so that they do not all ask for the same claims.
-        start = number * len(order.runs) // order.jobs
-        todo = [*order.runs[start:], *order.runs[:start]] if order.jobs > 1 else list(order.runs)
-        while todo := [run for run in todo if run.key not in store.rows]:
+        groups = groups_of(order.runs, together_on(device))
+        start = number * len(groups) // order.jobs
+        todo = [*groups[start:], *groups[:start]]
+        while todo := [group for group in todo if any(run.key not in store.rows for run in group)]:
             found = False
-            for run in todo:
-                with store.claim(run.key) as mine:
-                    if mine:
-                        found = True
-                        row = bench.train(run.key, run.recipe, on_epoch=lambda: _check_time(order))
+            for group in todo:
+                with ExitStack() as claims:
+                    mine = [run for run in group if claims.enter_context(store.claim(run.key))]
+                    if not mine:
+                        continue
+                    found = True
+                    rows, failures = bench.train(mine, on_epoch=lambda: _check_time(order))
+                    for row in rows:
                         row |= {**machine, "commit": order.commit, "call": order.call, "jobs": order.jobs}
                         row["at"] = round(time.time() - order.started, 3)
                         if store.append(row):
                             on_row(row)
+                    for key, reason in failures.items():
+                        raise Node2SeqError(f"{key.cell}, seed {key.seed}", reason, "Change its recipe")
             if not found:  # others are at work on what is left; should one of them die, it is taken over
                 _check_time(order)
                 time.sleep(_POLL_SECONDS)
@@ -166,6 +173,26 @@ def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: No
     finally:
         store.close()
         torch.set_num_threads(threads)
+
+
+def together_on(device: torch.device) -> int | None:
+    """How many runs of a cell to train as one program; None: all of them.
+
+    A GPU is idle but for the many. A processor is not, and there a row is kept as soon as it is made.
+    """
+    return None if device.type == "cuda" else 1
+
+
+def groups_of(runs: Sequence[Run], size: int | None) -> list[tuple[Run, ...]]:
+    """The runs of each cell, at most ``size`` in a group, in the order they come in."""
+    by_cell: dict[Cell, list[Run]] = {}
+    for run in runs:
+        by_cell.setdefault(run.key.cell, []).append(run)
+    return [
+        tuple(own[i : i + (size or len(own))])
+        for own in by_cell.values()
+        for i in range(0, len(own), size or len(own))
+    ]
 
 
 def _check_time(order: Order) -> None:

@@ -1,0 +1,184 @@
+"""Recipes for the tables of the paper, by model, then by column, and for any other graph. No logic.
+
+Whatever the sources leave open was chosen on validation accuracy, with seeds from 100 up, which no reported
+figure uses.
+"""
+
+from __future__ import annotations
+
+from node2seq.recipes.recipe import OURS, Recipe, changed, recipe
+
+_CITATION = ("cora-f", "cora-r", "citeseer-f", "citeseer-r")
+_WIKIPEDIA = ("chameleon", "squirrel")
+_USUAL = "a usual choice for graphs of this size"
+_AS_CITATION = "as on the other citation graphs"
+
+#: For any graph and a model that has no entry of its own.
+DEFAULT = recipe({"hidden_channels": 64}, {"epochs": 300}, source=_USUAL)
+
+_GCN_CITATION = recipe(
+    {"hidden_channels": 16, "input_dropout": 0.5, "dropout": 0.5},
+    {"epochs": 200, "lr": 0.01, "weight_decay": 5e-4},
+    row_normalize=True,
+    source="the GCN paper's public code",
+)
+_GCN_WIKIPEDIA = recipe(
+    {"hidden_channels": 64, "input_dropout": 0.0, "dropout": 0.1},
+    {"epochs": 1500, "lr": 0.03, "weight_decay": 0.0},
+)
+_GCN_SMALL = recipe(
+    {"hidden_channels": 32, "input_dropout": 0.5, "dropout": 0.5},
+    {"epochs": 300, "lr": 0.01, "weight_decay": 5e-4},
+)
+
+_GAT_CITATION = recipe(
+    {
+        "hidden_channels": 8,
+        "heads": 8,
+        "out_heads": 1,
+        "input_dropout": 0.6,
+        "dropout": 0.6,
+        "attention_dropout": 0.6,
+    },
+    {"epochs": 1000, "lr": 0.005, "weight_decay": 5e-4, "patience": 100},
+    row_normalize=True,
+    source="the GAT paper's public code",
+)
+_GAT_WIKIPEDIA = changed(
+    _GAT_CITATION,
+    OURS,
+    row_normalize=False,
+    input_dropout=0.0,
+    dropout=0.2,
+    attention_dropout=0.0,
+    weight_decay=0.0,
+    lr=0.01,
+    patience=None,
+)
+_GAT_SMALL = changed(_GAT_CITATION, OURS, row_normalize=False, epochs=300, patience=None)
+
+_CHEBY_CITATION = changed(_GCN_CITATION, "the GCN paper's public code, K = 3", K=3)
+
+_SGC_CORA = recipe(
+    {"hidden_channels": 0, "K": 3},
+    {"epochs": 200, "lr": 0.1, "weight_decay": 5e-4},
+    row_normalize=True,
+    source="the SGC paper's public code, K and weight decay for Cora",
+)
+_SGC_CITESEER = changed(
+    _SGC_CORA, "the SGC paper's public code, K and weight decay for Citeseer", K=2, weight_decay=5e-3
+)
+_SGC_OTHER = changed(_SGC_CORA, OURS, row_normalize=False, K=2, lr=0.2, epochs=300)
+
+_LGCN_CITATION = recipe(
+    {"hidden_channels": 32, "num_lgcl": 1, "input_dropout": 0.84, "dropout": 0.84},
+    {"epochs": 1000, "lr": 0.03, "weight_decay": 5e-4, "patience": 150, "optimizer": "nadam"},
+    row_normalize=True,
+    source=f"the LGCN paper's public code; num_lgcl and lr (0.1 there) {OURS}",
+)
+
+_GIVEN_AWAY = f"{OURS}; kernel size and non-local selection as the paper's Tables 4 and 6 give them away"
+_NODE2SEQ_CITATION = recipe(
+    {
+        "hidden_channels": 32,
+        "position": 2,
+        "kernel_size": 3,
+        "hops": 2,
+        "conv_scale": 0.1,
+        "input_dropout": 0.8,
+        "dropout": 0.6,
+    },
+    {"epochs": 300, "lr": 0.01, "weight_decay": 5e-4, "conv_weight_decay": 0.01},
+    row_normalize=True,
+    source=_GIVEN_AWAY,
+)
+_NODE2SEQ_WIKIPEDIA = recipe(
+    {"hidden_channels": 64, "kernel_size": 3, "hops": 2, "input_dropout": 0.0, "dropout": 0.2},
+    {"epochs": 800, "lr": 0.02, "weight_decay": 0.0},
+    source=_GIVEN_AWAY,
+)
+_NODE2SEQ_SMALL = recipe(
+    {"hidden_channels": 32, "kernel_size": 3, "hops": 1, "input_dropout": 0.5, "dropout": 0.5},
+    {"epochs": 300, "lr": 0.01, "weight_decay": 5e-4},
+    source=_GIVEN_AWAY,
+)
+
+#: By model, then by data set; "" stands for every other graph.
+RECIPES: dict[str, dict[str, Recipe]] = {
+    "gcn": {
+        "": DEFAULT,
+        **dict.fromkeys(_CITATION, _GCN_CITATION),
+        "pubmed": _GCN_CITATION,
+        "amazon-r": changed(_GCN_SMALL, hidden_channels=64, epochs=400),
+        **dict.fromkeys(_WIKIPEDIA, _GCN_WIKIPEDIA),
+        **dict.fromkeys(
+            ("actor", "cornell"), changed(_GCN_SMALL, hidden_channels=64, input_dropout=0.8, dropout=0.8)
+        ),
+        **dict.fromkeys(
+            ("texas", "wisconsin"), changed(_GCN_SMALL, row_normalize=True, hidden_channels=64, lr=0.05)
+        ),
+    },
+    "gat": {
+        "": changed(_GAT_CITATION, row_normalize=False),
+        **dict.fromkeys(_CITATION, _GAT_CITATION),
+        "pubmed": changed(_GAT_CITATION, _AS_CITATION),
+        "amazon-r": changed(_GAT_CITATION, OURS, row_normalize=False, epochs=500, patience=None),
+        "chameleon": changed(_GAT_WIKIPEDIA, hidden_channels=16, dropout=0.4),
+        "squirrel": _GAT_WIKIPEDIA,
+        "actor": changed(_GAT_SMALL, input_dropout=0.3, dropout=0.3, attention_dropout=0.3),
+        "cornell": _GAT_SMALL,
+        **dict.fromkeys(
+            ("texas", "wisconsin"),
+            changed(
+                _GAT_SMALL,
+                row_normalize=True,
+                lr=0.05,
+                input_dropout=0.3,
+                dropout=0.3,
+                attention_dropout=0.3,
+            ),
+        ),
+    },
+    "cheby": {
+        "": DEFAULT,
+        **dict.fromkeys(_CITATION, _CHEBY_CITATION),
+        "citeseer-f": changed(_CHEBY_CITATION, "the GCN paper's public code, K = 2", K=2),
+        "pubmed": changed(_CHEBY_CITATION, _AS_CITATION),
+        "amazon-r": changed(_CHEBY_CITATION, OURS, row_normalize=False, hidden_channels=64, epochs=400, K=2),
+    },
+    "sgc": {
+        "": changed(_SGC_CORA, _USUAL, row_normalize=False, K=2),
+        "cora-f": _SGC_CORA,
+        "cora-r": changed(_SGC_CORA, OURS, lr=0.05, weight_decay=1e-5, epochs=400),
+        **dict.fromkeys(("citeseer-f", "citeseer-r"), _SGC_CITESEER),
+        "pubmed": changed(_SGC_CORA, _AS_CITATION),
+        "amazon-r": changed(_SGC_CORA, OURS, row_normalize=False, K=2, lr=0.05, weight_decay=5e-5),
+        "chameleon": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=1500),
+        "squirrel": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=3000),
+        "cornell": changed(_SGC_OTHER, weight_decay=5e-3),
+        **dict.fromkeys(("actor", "texas", "wisconsin"), _SGC_OTHER),
+    },
+    "lgcn": {
+        "": changed(_LGCN_CITATION, row_normalize=False),
+        **dict.fromkeys(_CITATION, _LGCN_CITATION),
+        "pubmed": changed(_LGCN_CITATION, _AS_CITATION),
+        "amazon-r": changed(
+            _LGCN_CITATION, OURS, row_normalize=False, input_dropout=0.5, dropout=0.5, lr=0.01
+        ),
+    },
+    "gcn*": {
+        "": DEFAULT,
+        **dict.fromkeys(_CITATION, changed(_GCN_CITATION, OURS, input_dropout=0.8, dropout=0.6, epochs=300)),
+        **dict.fromkeys(_WIKIPEDIA, changed(_GCN_WIKIPEDIA, OURS, epochs=800, lr=0.02)),
+    },
+    "node2seq": {
+        "": DEFAULT,
+        **dict.fromkeys(_CITATION, _NODE2SEQ_CITATION),
+        "cora-f": changed(_NODE2SEQ_CITATION, kernel_size=10),
+        "pubmed": changed(_NODE2SEQ_CITATION, _AS_CITATION, hops=1),
+        "amazon-r": changed(_NODE2SEQ_SMALL, hidden_channels=64, epochs=400),
+        **dict.fromkeys(_WIKIPEDIA, _NODE2SEQ_WIKIPEDIA),
+        **dict.fromkeys(("actor", "cornell", "wisconsin"), _NODE2SEQ_SMALL),
+        "texas": changed(_NODE2SEQ_SMALL, hops=2),
+    },
+}
