@@ -1,0 +1,68 @@
+"""``python -m node2seq.search``: ``node2seq tune`` where neither the command line nor optuna is installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from node2seq.errors import Node2SeqError
+from node2seq.runs import Source
+from node2seq.search.halving import Halving
+from node2seq.search.seeds import parse_seeds
+from node2seq.search.session import Request, run
+
+
+def parse(arguments: list[str] | None = None) -> Request:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m node2seq.search", description="Search settings by validation accuracy."
+    )
+    add, plan = parser.add_argument, Halving()
+    add("--data", required=True, help="data set; see node2seq.data.load")
+    add("--data-root", help="folder of the data sets (default: $NODE2SEQ_DATA)")
+    add("--directed", action="store_true", help="keep the edges' direction")
+    add("--model", default="node2seq")
+    add("--space", default="paper", help="a key of node2seq.search.spaces.SPACES")
+    add("--fix", action="append", default=[], metavar="NAME=VALUE", help="decide a setting, or =[A, B]")
+    add("--start", type=Path, help="a recipe as TOML to begin with")
+    add("--trials", type=int, default=plan.trials)
+    add("--seeds", type=parse_seeds, default=plan.seeds, help="splits of the search: 100-104 or 100,103")
+    add("--final-seeds", type=parse_seeds, default=plan.final_seeds, help="further splits for the best")
+    add("--generations", type=int, default=plan.generations, help="rounds close to the best")
+    add("--shapes", type=int, help="combinations of shapes to start with")
+    add("--finalists", type=int, default=plan.finalists)
+    add("--seed", type=int, default=plan.seed, help="of the draws")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1")
+    add("--budget-seconds", type=float, help="stop after so much time; the same command goes on later")
+    add("--out", type=Path, required=True, help="file of the trials; the recipe is written beside it")
+    given = vars(parser.parse_args(arguments))
+    source = Source(
+        name=given.pop("data"),
+        root=given.pop("data_root"),
+        reading={"directed": True} if given.pop("directed") else {},
+    )
+    plan = Halving(**{name: given.pop(name) for name in Halving.__dataclass_fields__})
+    return Request(source=source, plan=plan, **{**given, "fix": tuple(given["fix"])})
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Search and say what came out."""
+    try:
+        found = run(parse(), _say)
+    except Node2SeqError as error:
+        sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("Stopped. What was trained is kept; the same command goes on.")
+    if not found.finished:
+        _say("The time is spent; the same command goes on.")
+    _say(f"Trial {found.best.number} {found.recipe.source}; {found.recipe_file}")
+
+
+if __name__ == "__main__":
+    main()

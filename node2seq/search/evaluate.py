@@ -1,0 +1,118 @@
+"""Trials × seeds → validation accuracies: those of equal shapes as one program, the test nodes unseen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+from torch_geometric.data import Data
+
+from node2seq.data import Split, make_split
+from node2seq.recipes import Recipe
+from node2seq.search.recipe import with_settings
+from node2seq.search.space import Space
+from node2seq.search.trials import Trial, Trials, best_of
+from node2seq.together import OnProgress, Training, train_together
+
+Say = Callable[[str], None]
+
+
+class OutOfTime(Exception):  # noqa: N818 - nothing went wrong
+    """The seconds that the search was given are spent; what was trained is kept."""
+
+
+@dataclass
+class Budget:
+    """The time that a search may take, and what its trainings took so far."""
+
+    seconds: float | None
+    started: float
+    longest: float = 0.0
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    def check(self) -> None:
+        """Raise if another program like the longest so far would not fit in."""
+        if self.seconds is not None and self.spent + self.longest > self.seconds:
+            raise OutOfTime
+
+
+class Evaluator:
+    """Trains trials and keeps what comes out.
+
+    Args:
+        data: The graph with features as they are.
+        model: A key of ``node2seq.models.MODELS``.
+        base: Everything that the settings of a trial do not say.
+        space: Tells which settings decide about shapes.
+        trials: Where the outcomes are kept.
+        device: Where to train.
+        rule: How to split; None: as the graph says.
+        budget: The time that it may take.
+        say: Told a line after each program.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        model: str,
+        base: Recipe,
+        space: Space,
+        trials: Trials,
+        *,
+        device: torch.device,
+        rule: str | None = None,
+        budget: Budget,
+        say: Say,
+    ) -> None:
+        self.data, self.model, self.base, self.space, self.trials = data, model, base, space, trials
+        self.device, self.rule, self.budget, self.say = device, rule, budget, say
+        self._splits: dict[int, Split] = {}
+
+    def train(
+        self, trials: Sequence[Trial], seeds: Sequence[int], on_epoch: OnProgress | None = None
+    ) -> None:
+        """Train each trial with each seed, but for what was trained before."""
+        missing = [(trial, seed) for trial in trials for seed in seeds if seed not in trial.accuracies]
+        programs = [list(members) for _, members in groupby(sorted(missing, key=self._order), self._shape)]
+        for number, runs in enumerate(programs, start=1):
+            self.budget.check()
+            started = time.monotonic()
+            trainings = [self._training(trial, seed) for trial, seed in runs]
+            outcomes = train_together(self.data, trainings, device=self.device, on_epoch=on_epoch)
+            rows = []
+            for (trial, seed), outcome in zip(runs, outcomes, strict=True):
+                best = None if outcome.result is None else outcome.result.best
+                figures = (None, None) if best is None else (best.val_accuracy, best.epoch)
+                rows.append((trial, seed, *figures, outcome.error, outcome.seconds))
+            self.trials.add(rows)
+            took = time.monotonic() - started
+            self.budget.longest = max(self.budget.longest, took)
+            leader = best_of(trial for trial, _ in runs)[0]
+            self.say(
+                f"  program {number} of {len(programs)}: {len(runs)} runs in {took:.1f} s, "
+                f"best {leader.mean():.4f} (trial {leader.number}); {self.budget.spent:.0f} s so far"
+            )
+
+    def _training(self, trial: Trial, seed: int) -> Training:
+        return Training(self.model, with_settings(self.base, trial.settings), self._split(seed), seed)
+
+    def _split(self, seed: int) -> Split:
+        """The split of a seed without its test nodes: nothing here can look at them."""
+        if seed not in self._splits:
+            split = make_split(self.data, self.rule, seed)
+            nobody = split.test[:0]
+            self._splits[seed] = replace(split, test=nobody, test_rest=nobody)
+        return self._splits[seed]
+
+    def _shape(self, run: tuple[Trial, int]) -> str:
+        return repr([run[0].settings.get(name) for name in self.space.shape])
+
+    def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:
+        return self._shape(run), run[0].number, run[1]

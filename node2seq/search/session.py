@@ -1,0 +1,183 @@
+"""A search from beginning to end: graph and space in, trials and a recipe out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from node2seq.environment import make_deterministic, pick_device
+from node2seq.errors import Node2SeqError
+from node2seq.graphs import Graph, open_graph
+from node2seq.recipes import RECIPES, Recipe, recipe_for
+from node2seq.runs import RunConfig, Source
+from node2seq.search import halving
+from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say
+from node2seq.search.halving import Halving
+from node2seq.search.recipe import (
+    check_model,
+    parse_setting,
+    read_toml,
+    settings_of,
+    to_toml,
+    with_settings,
+)
+from node2seq.search.seeds import check_seeds
+from node2seq.search.space import Choice, Settings, Space
+from node2seq.search.spaces import GIVEN, SPACES
+from node2seq.search.trials import Trial, Trials, most_trusted
+from node2seq.storage import write_bytes
+from node2seq.typed import suggestion
+
+#: Runs a plan: space, start, evaluator, say → the best trial.
+Strategy = Callable[[Space, Settings, Evaluator, Say], Trial]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to search.
+
+    Args:
+        source: The graph.
+        out: File of the trials; the recipe is written beside it, as ``.toml``.
+        model: A key of ``node2seq.models.MODELS``.
+        space: A key of ``SPACES``.
+        fix: ``name=value``: decided and not searched; ``name=[a, b]``: one of these.
+        start: A recipe as TOML to begin with, instead of the package's own for the model and the graph.
+        plan: How much.
+        rule: How to split; None: as the graph says.
+        device: ``auto``, ``cpu``, ``cuda`` …
+        budget_seconds: Stop before the program that would pass them; the same request goes on later.
+    """
+
+    source: Source
+    out: Path
+    model: str = "node2seq"
+    space: str = "paper"
+    fix: tuple[str, ...] = ()
+    start: Path | None = None
+    plan: Halving = field(default_factory=Halving)
+    rule: str | None = None
+    device: str = "auto"
+    budget_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search has come to.
+
+    Args:
+        best: The best trial of those trained on the most splits.
+        recipe: How it was trained.
+        recipe_file: The same for ``node2seq train --config``.
+        trials: All of them.
+        finished: Whether the plan was carried out; if not, the budget was spent.
+    """
+
+    best: Trial
+    recipe: Recipe
+    recipe_file: Path
+    trials: Trials
+    finished: bool
+
+
+def run(request: Request, say: Say, strategy: Strategy | None = None) -> Found:
+    """Search, and write the best recipe.
+
+    Args:
+        request: What to search.
+        say: Told what goes on, line by line.
+        strategy: How the trials are chosen; successive halving if not given.
+    """
+    check_model(request.model)
+    check_seeds(request.plan.seeds + request.plan.final_seeds)
+    if request.space == "directed":
+        reading = {**request.source.reading, "directed": True}
+        request = replace(request, source=replace(request.source, reading=reading))
+    device = pick_device(request.device)
+    make_deterministic(device)
+    base, space = prepare(request)
+    graph = open_graph(RunConfig(source=request.source))
+    budget = Budget(request.budget_seconds, time.monotonic())
+    trials = Trials(request.out, _header(request, base, space, graph))
+    evaluator = Evaluator(
+        graph.data.to(str(device)),
+        request.model,
+        base,
+        space,
+        trials,
+        device=device,
+        rule=request.rule,
+        budget=budget,
+        say=say,
+    )
+    start = settings_of(request.model, base, space.ranges)
+    strategy = strategy or (lambda *given: halving.search(request.plan, *given))
+    try:
+        best, finished = strategy(space, start, evaluator, say), True
+    except OutOfTime:
+        best, finished = most_trusted(trials), False
+    if best is None:
+        raise Node2SeqError(
+            f"--budget-seconds {request.budget_seconds}", "nothing was trained in that time", "Give more"
+        )
+    recipe = replace(with_settings(base, best.settings), source=_comment(best))
+    recipe_file = request.out.with_suffix(".toml")
+    text = to_toml(request.model, recipe, _toml_source(request.source), recipe.source)
+    write_bytes(recipe_file, text.encode())
+    return Found(best, recipe, recipe_file, trials, finished)
+
+
+def prepare(request: Request) -> tuple[Recipe, Space]:
+    """What is decided, and what is searched."""
+    spaces = SPACES.get(request.space)
+    if spaces is None:
+        raise Node2SeqError(
+            f"space {request.space!r}", "there is no such space", suggestion(request.space, SPACES)
+        )
+    if request.model not in spaces:
+        raise Node2SeqError(
+            f"model {request.model!r}", f"the space {request.space} has none for it", suggestion("", spaces)
+        )
+    base = _known_recipe(request.model, request.source.name, request.space)
+    if request.start is not None:
+        base = read_toml(request.start, request.model, base)
+    columns = GIVEN.get(request.space, {}).get(request.model, {})
+    given: Settings = {**columns.get("", {}), **columns.get(request.source.name or "", {})}
+    given |= dict(parse_setting(request.model, text) for text in request.fix)
+    choices = {name: Choice(tuple(value)) for name, value in given.items() if isinstance(value, list)}
+    decided = {name: value for name, value in given.items() if name not in choices}
+    return with_settings(base, decided), spaces[request.model].without(decided).with_choices(choices)
+
+
+def _known_recipe(model: str, name: str | None, variant: str) -> Recipe:
+    """The best that is known for the variant, or else for the paper's."""
+    has_own = name in RECIPES.get(variant, {}).get(model, {})
+    return recipe_for(model, name, variant if has_own else "paper")
+
+
+def _header(request: Request, base: Recipe, space: Space, graph: Graph) -> dict[str, Any]:
+    """What all trials of a file have in common; where the data lies, device and time do not count."""
+    return {
+        "data": request.source.title,
+        "graph": graph.sha256,
+        "split rule": request.rule,
+        "model": request.model,
+        "space": {name: repr(known) for name, known in space.ranges.items()},
+        "recipe": settings_of(request.model, base),
+        "plan": asdict(request.plan),
+    }
+
+
+def _comment(best: Trial) -> str:
+    mean, seeds = 100 * best.mean(), sorted(best.accuracies)
+    return (
+        f"chosen on validation accuracy: {mean:.2f} ± {100 * best.deviation:.2f} % over {len(seeds)} splits, "
+        f"seeds {seeds[0]} to {seeds[-1]}"
+    )
+
+
+def _toml_source(source: Source) -> dict[str, Any]:
+    return {name: value for name, value in asdict(source).items() if value not in (None, {})}

@@ -1,0 +1,137 @@
+"""What was tried and what came out, one JSON line each: the memory of a search that may be killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from node2seq.errors import Node2SeqError
+from node2seq.search.space import Settings
+from node2seq.storage import append_line, make_folder, read_lines, write_bytes
+
+FORMAT = 1
+
+
+@dataclass
+class Trial:
+    """Settings, and the validation accuracy for every seed they were trained with (None: it failed)."""
+
+    number: int
+    settings: Settings
+    stage: str
+    accuracies: dict[int, float | None] = field(default_factory=dict)
+    epochs: dict[int, int | None] = field(default_factory=dict)
+
+    def mean(self, seeds: Iterable[int] | None = None) -> float:
+        """Mean validation accuracy over seeds, or all; a training that failed makes it minus infinity."""
+        values = [self.accuracies[seed] for seed in (self.accuracies if seeds is None else seeds)]
+        finite = [value for value in values if value is not None]
+        return fmean(finite) if finite and len(finite) == len(values) else float("-inf")
+
+    @property
+    def deviation(self) -> float:
+        """Sample standard deviation over the seeds."""
+        values = [value for value in self.accuracies.values() if value is not None]
+        return stdev(values) if len(values) > 1 else 0.0
+
+
+class Trials:
+    """The trials of one search, in a file of JSON lines: what is searched, then every training.
+
+    Args:
+        path: Made if it is not there. If it is, ``header`` must be the one it was started with.
+        header: What decides about the search; JSON values.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.path = path
+        self._asked: dict[str, Trial] = {}
+        self._known: dict[str, dict[int, tuple[float | None, int | None]]] = {}
+        header = json.loads(json.dumps({"format": FORMAT, **header}))
+        make_folder(path.parent)
+        lines = read_lines(path) if path.exists() else []
+        if lines:
+            _check_header(path, lines[0], header)
+            for number, line in enumerate(lines[1:], start=2):
+                self._learn(line, number)
+        # Written anew, because a killed process may have left half a line to be appended to.
+        kept = "".join(json.dumps(line) + "\n" for line in (lines or [header]))
+        write_bytes(path, kept.encode())
+
+    def __iter__(self) -> Iterator[Trial]:
+        """Each trial, in the order of their numbers."""
+        return iter(self._asked.values())
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def trial(self, settings: Settings, stage: str) -> Trial:
+        """The trial of these settings, with all that the file knows of it.
+
+        Numbers go by the order of asking, which is the same when a search is taken up again; that of the
+        file is not, since equal shapes are trained together.
+        """
+        key = _key(settings)
+        if key not in self._asked:
+            trial = self._asked[key] = Trial(len(self._asked), settings, stage)
+            for seed, (accuracy, epoch) in self._known.get(key, {}).items():
+                trial.accuracies[seed], trial.epochs[seed] = accuracy, epoch
+        return self._asked[key]
+
+    def add(self, rows: Iterable[tuple[Trial, int, float | None, int | None, str | None, float]]) -> None:
+        """Keep trainings: trial, seed, validation accuracy, its epoch, error, seconds."""
+        lines = []
+        for trial, seed, accuracy, epoch, error, seconds in rows:
+            trial.accuracies[seed] = accuracy
+            trial.epochs[seed] = epoch
+            line = {
+                "trial": trial.number,
+                "stage": trial.stage,
+                "seed": seed,
+                "val": accuracy,
+                "epoch": epoch,
+            }
+            line |= {"seconds": round(seconds, 4), "settings": trial.settings}
+            lines.append(line if error is None else {**line, "error": error})
+        append_line(self.path, "\n".join(map(json.dumps, lines)))
+
+    def _learn(self, line: Any, number: int) -> None:
+        try:
+            value, epoch = line["val"], line["epoch"]
+            figures = (None if value is None else float(value), None if epoch is None else int(epoch))
+            self._known.setdefault(_key(line["settings"]), {})[int(line["seed"])] = figures
+        except (KeyError, TypeError, ValueError) as error:
+            raise Node2SeqError(
+                f"{self.path}: line {number}", f"it is not a training ({error!r})", "Restore the file"
+            ) from error
+
+
+def best_of(trials: Iterable[Trial], seeds: Sequence[int] | None = None) -> list[Trial]:
+    """Trials by their mean over seeds, the best first; of equals the one that was tried first."""
+    return sorted(trials, key=lambda trial: (-trial.mean(seeds), trial.number))
+
+
+def most_trusted(trials: Iterable[Trial]) -> Trial | None:
+    """The best of those that were trained on the most splits; None if nothing was trained."""
+    trained = [trial for trial in trials if trial.accuracies]
+    most = max((len(trial.accuracies) for trial in trained), default=0)
+    ranked = best_of(trial for trial in trained if len(trial.accuracies) == most)
+    return ranked[0] if ranked else None
+
+
+def _key(settings: Settings) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def _check_header(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
+    changed = [name for name in wanted if not isinstance(found, dict) or found.get(name) != wanted[name]]
+    if changed:
+        raise Node2SeqError(
+            str(path),
+            f"the search there was started with another {', '.join(changed)}",
+            "Give the same options to go on with it, or another --out",
+        )
