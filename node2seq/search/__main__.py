@@ -27,8 +27,8 @@ def parse(arguments: list[str] | None = None) -> Request:
     add("--fix", action="append", default=[], metavar="NAME=VALUE", help="decide a setting, or =[A, B]")
     add("--start", type=Path, help="a recipe as TOML to begin with")
     add("--trials", type=int, default=plan.trials)
-    add("--seeds", type=parse_seeds, default=plan.seeds, help="splits of the search: 100-104 or 100,103")
-    add("--final-seeds", type=parse_seeds, default=plan.final_seeds, help="further splits for the best")
+    add("--seeds", default="100-104", help="splits of the search: 100-104 or 100,103")
+    add("--final-seeds", default="200-209", help="further splits for the best")
     add("--generations", type=int, default=plan.generations, help="rounds close to the best")
     add("--shapes", type=int, help="combinations of shapes to start with")
     add("--finalists", type=int, default=plan.finalists)
@@ -42,6 +42,7 @@ def parse(arguments: list[str] | None = None) -> Request:
         root=given.pop("data_root"),
         reading={"directed": True} if given.pop("directed") else {},
     )
+    given |= {name: parse_seeds(given[name]) for name in ("seeds", "final_seeds")}
     plan = Halving(**{name: given.pop(name) for name in Halving.__dataclass_fields__})
     return Request(source=source, plan=plan, **{**given, "fix": tuple(given["fix"])})
 
