@@ -3,78 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from node2seq.checks import check_features, check_split, graph_on, split_warnings
 from node2seq.errors import Node2SeqError
+from node2seq.loop import Program, TrainSettings
 from node2seq.metrics import Metrics, measure
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "nadam": torch.optim.NAdam,
-}
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """How a model is trained.
-
-    Args:
-        epochs: Full-batch steps at most.
-        lr: Learning rate.
-        weight_decay: L2 penalty on all parameters.
-        conv_weight_decay: L2 penalty of the Node2Seq layer alone; None: the same as ``weight_decay``.
-        patience: Stop after so many epochs without a better validation accuracy (or an equal one with a
-            lower validation loss); None: never.
-        optimizer: ``"adam"`` or ``"nadam"``.
-        class_weights: Weigh each class by the inverse of its share of the training nodes.
-    """
-
-    epochs: int = 200
-    lr: float = 0.01
-    weight_decay: float = 5e-4
-    conv_weight_decay: float | None = None
-    patience: int | None = None
-    optimizer: Literal["adam", "nadam"] = "adam"
-    class_weights: bool = False
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise Node2SeqError(
-                f"epochs={self.epochs}", "training needs at least one epoch", "Give 1 or more"
-            )
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise Node2SeqError(f"lr={self.lr}", "the learning rate must be positive", "Try 0.01")
-        for name in ("weight_decay", "conv_weight_decay"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise Node2SeqError(f"{name}={value}", "a penalty cannot be negative", "Give 0 or more")
-        if self.patience is not None and self.patience < 1:
-            raise Node2SeqError(
-                f"patience={self.patience}",
-                "training would stop before it starts",
-                "Give 1 or more, or leave it out to train all epochs",
-            )
-        if self.optimizer not in OPTIMIZERS:
-            raise Node2SeqError(
-                f"optimizer={self.optimizer!r}",
-                "there is no such optimizer",
-                f"Choose one of {', '.join(OPTIMIZERS)}",
-            )
-
-
-@runtime_checkable
-class HasParameterGroups(Protocol):
-    """A model that tells its Node2Seq layer's parameters from the others."""
-
-    def parameter_groups(self) -> Mapping[str, Iterable[nn.Parameter]]: ...  # noqa: D102
+__all__ = [
+    "Course",
+    "EpochRecord",
+    "FitResult",
+    "Fitter",
+    "SplitLike",
+    "TrainSettings",
+    "embed",
+    "evaluate",
+    "fit",
+    "predict",
+]
 
 
 class SplitLike(Protocol):
@@ -98,12 +51,6 @@ class EpochRecord:
     val_loss: float
     val_accuracy: float
 
-    def better_than(self, other: EpochRecord | None) -> bool:
-        """Higher validation accuracy, then lower validation loss; the first of equals stays."""
-        if other is None:
-            return True
-        return (self.val_accuracy, -self.val_loss) > (other.val_accuracy, -other.val_loss)
-
 
 @dataclass(frozen=True)
 class FitResult:
@@ -117,29 +64,105 @@ class FitResult:
     warnings: tuple[str, ...]
 
 
+class Course:
+    """One run's split, and what is known of its epochs.
+
+    Args:
+        split: Its nodes.
+        y: The labels of all nodes.
+        settings: How it is trained.
+    """
+
+    def __init__(self, split: SplitLike, y: Tensor, settings: TrainSettings) -> None:
+        self.nodes = {name: getattr(split, name).to(y.device) for name in ("train", "val", "test")}
+        check_split(self.nodes, y)
+        self.warnings = split_warnings(self.nodes, y)
+        self.history: list[EpochRecord] = []
+        self.best: EpochRecord | None = None
+        self._y, self._settings = y, settings
+
+    def add(self, row: Sequence[float]) -> EpochRecord:
+        """Take in the next epoch, a row of the program's history."""
+        loss, val_loss, train_hits, val_hits, best_epoch = row
+        record = EpochRecord(
+            epoch=len(self.history) + 1,
+            loss=loss,
+            train_accuracy=train_hits / self.nodes["train"].numel(),
+            val_loss=val_loss,
+            val_accuracy=val_hits / self.nodes["val"].numel(),
+        )
+        if not (math.isfinite(loss) and math.isfinite(val_loss)):
+            raise Node2SeqError(
+                f"lr={self._settings.lr}",
+                f"the loss became {loss} (validation: {val_loss}) in epoch {record.epoch}",
+                "Train with a lower learning rate, and look for features of very different size",
+            )
+        self.history.append(record)
+        self.best = self.history[int(best_epoch) - 1]
+        return record
+
+    def result(self, logits: Tensor) -> FitResult:
+        """Measure what the best epoch's weights give, ``[nodes, classes]``."""
+        assert self.best is not None
+        measured = {
+            name: measure(logits[index], self._y[index]) if index.numel() else None
+            for name, index in self.nodes.items()
+        }
+        assert measured["train"] is not None
+        assert measured["val"] is not None
+        return FitResult(
+            best=self.best,
+            history=tuple(self.history),
+            train=measured["train"],
+            val=measured["val"],
+            test=measured["test"],
+            warnings=self.warnings,
+        )
+
+
 class Fitter:
     """Trains epoch by epoch and can be put away and taken up again between any two of them.
 
     Args:
         model: Called as ``model(x, edge_index)``, gives logits ``[nodes, classes]``. If it has
-            ``parameter_groups()``, the group named ``"node2seq"`` gets ``conv_weight_decay``.
+            ``parameter_groups()``, the group named ``"node2seq"`` gets ``conv_weight_decay``; if it has
+            ``can_capture(x)`` and that is true, epochs on a GPU are replayed as a CUDA graph.
         data: ``x``, ``edge_index`` and ``y``, where −1 means unlabelled. Moved to the model's device.
         split: Indices of training, validation and test nodes.
         settings: How to train.
+        capture: Whether epochs may be replayed as a CUDA graph; the bits are the same.
     """
 
-    def __init__(self, model: nn.Module, data: Data, split: SplitLike, settings: TrainSettings) -> None:
+    def __init__(
+        self, model: nn.Module, data: Data, split: SplitLike, settings: TrainSettings, *, capture: bool = True
+    ) -> None:
         self.model, self.settings = model, settings
-        self.x, self.edge_index, self.y = graph_on(model, data)
-        check_features(self.x)
-        self.split = {name: getattr(split, name).to(self.x.device) for name in ("train", "val", "test")}
-        check_split(self.split, self.y)
-        self.warnings = split_warnings(self.split, self.y)
-        self.history: list[EpochRecord] = []
-        self.best: EpochRecord | None = None
-        self._best_weights: dict[str, Tensor] = {}
-        self._optimizer = _make_optimizer(model, settings)
-        self._class_weights: Tensor | None = None
+        x, edge_index, y = graph_on(model, data)
+        check_features(x)
+        self._course = Course(split, y, settings)
+        self._program = Program(
+            model, x, edge_index, y, [self._course.nodes], [settings], stacked=False, capture=capture
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What can be trained on, yet should be known."""
+        return self._course.warnings
+
+    @property
+    def history(self) -> list[EpochRecord]:
+        """What is known of each epoch."""
+        return self._course.history
+
+    @property
+    def best(self) -> EpochRecord | None:
+        """The best epoch so far."""
+        return self._course.best
+
+    @property
+    def captured(self) -> int:
+        """How many epochs were replayed as a CUDA graph."""
+        return self._program.replay.replayed
 
     @property
     def epoch(self) -> int:
@@ -156,101 +179,25 @@ class Fitter:
 
     def step(self) -> EpochRecord:
         """Train one epoch, then look at training and validation nodes once."""
-        train, val = self.split["train"], self.split["val"]
-        self.model.train()
-        self._optimizer.zero_grad(set_to_none=True)
-        logits = self.model(self.x, self.edge_index)
-        if self.epoch == 0:
-            self._check_logits(logits)
-        if self.settings.class_weights and self._class_weights is None:
-            self._class_weights = _balance(self.y[train], logits.size(1)).to(logits)
-        loss = F.cross_entropy(logits[train], self.y[train], weight=self._class_weights)
-        loss.backward()
-        self._optimizer.step()
-
-        logits = _logits(self.model, self.x, self.edge_index)
-        val_loss = F.cross_entropy(logits[val].float(), self.y[val])
-        hits = [_hits(logits, self.y, index) for index in (train, val)]
-        # Brought over together: each figure asked for alone would wait for the GPU once more.
-        figures = torch.stack([figure.detach().double() for figure in (loss, val_loss, *hits)]).tolist()
-        record = EpochRecord(
-            epoch=self.epoch + 1,
-            loss=figures[0],
-            train_accuracy=figures[2] / train.numel(),
-            val_loss=figures[1],
-            val_accuracy=figures[3] / val.numel(),
-        )
-        if not (math.isfinite(record.loss) and math.isfinite(record.val_loss)):
-            raise Node2SeqError(
-                f"lr={self.settings.lr}",
-                f"the loss became {record.loss} (validation: {record.val_loss}) in epoch {record.epoch}",
-                "Train with a lower learning rate, and look for features of very different size",
-            )
-        self.history.append(record)
-        if record.better_than(self.best):
-            self.best = record
-            self._best_weights = {k: v.clone() for k, v in self.model.state_dict().items()}
-        return record
+        self._program.advance()
+        return self._course.add(self._program.history(self.epoch)[0][0])
 
     def finish(self) -> FitResult:
         """Put the best epoch's weights into the model and measure them, on the test nodes too."""
         if self.best is None:
             raise Node2SeqError("no epoch was trained", "there is nothing to finish", "Call step() first")
-        self.model.load_state_dict(self._best_weights)
-        logits = _logits(self.model, self.x, self.edge_index)
-        measured = {
-            name: measure(logits[index], self.y[index]) if index.numel() else None
-            for name, index in self.split.items()
-        }
-        assert measured["train"] is not None
-        assert measured["val"] is not None
-        return FitResult(
-            best=self.best,
-            history=tuple(self.history),
-            train=measured["train"],
-            val=measured["val"],
-            test=measured["test"],
-            warnings=self.warnings,
-        )
+        return self._course.result(self._program.finish()[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training goes on from: tensors in nested dicts, and JSON values.
-
-        Dropout is part of the model's own state (it is counted, not drawn), so no generator is kept.
-        """
-        return {
-            "model": dict(self.model.state_dict()),
-            "best": dict(self._best_weights),
-            "optimizer": {str(i): state for i, state in self._optimizer.state_dict()["state"].items()},
-            "history": [asdict(record) for record in self.history],
-            "best_epoch": None if self.best is None else self.best.epoch,
-        }
+        """Everything that training goes on from: tensors in nested dicts."""
+        return self._program.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where :meth:`state_dict` was taken."""
-        self.model.load_state_dict(state["model"])
-        self._best_weights = {k: v.to(self.x.device) for k, v in state["best"].items()}
-        groups = self._optimizer.state_dict()["param_groups"]
-        slots = {int(i): slot for i, slot in state["optimizer"].items()}
-        self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
-        self.history = [EpochRecord(**record) for record in state["history"]]
-        best_epoch = state["best_epoch"]
-        self.best = None if best_epoch is None else self.history[best_epoch - 1]
-
-    def _check_logits(self, logits: Tensor) -> None:
-        if logits.dim() != 2 or logits.size(0) != self.x.size(0):
-            raise Node2SeqError(
-                f"a model output of shape {list(logits.shape)}",
-                f"the graph has {self.x.size(0)} nodes, and each needs one row of logits",
-                "Return [nodes, classes] from the model's forward",
-            )
-        highest = int(self.y.max())
-        if highest >= logits.size(1):
-            raise Node2SeqError(
-                f"label {highest}",
-                f"the model gives {logits.size(1)} classes, 0 to {logits.size(1) - 1}",
-                f"Build the model with out_channels={highest + 1}",
-            )
+        self._program.load_state_dict(state)
+        self._course.history.clear()
+        for row in self._program.history():
+            self._course.add(row[0])
 
 
 def fit(
@@ -320,28 +267,3 @@ def _inference(model: nn.Module, call: Callable[..., Tensor], *inputs: Tensor) -
 
 def _logits(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
     return _inference(model, model, x, edge_index)
-
-
-def _hits(logits: Tensor, y: Tensor, index: Tensor) -> Tensor:
-    return (logits[index].argmax(dim=1) == y[index]).sum()
-
-
-def _balance(labels: Tensor, num_classes: int) -> Tensor:
-    """Weights by which every class that occurs counts the same, with mean 1 over the training nodes."""
-    counts = torch.bincount(labels, minlength=num_classes)
-    present = int((counts > 0).sum())
-    return labels.numel() / (present * counts.clamp(min=1).double())
-
-
-def _make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    decay = {"node2seq": settings.conv_weight_decay}
-    named: Mapping[str, Iterable[nn.Parameter]] = {"all": model.parameters()}
-    if isinstance(model, HasParameterGroups):
-        named = model.parameter_groups()
-    groups = []
-    for name, parameters in named.items():
-        own = decay.get(name)
-        groups.append(
-            {"params": list(parameters), "weight_decay": settings.weight_decay if own is None else own}
-        )
-    return OPTIMIZERS[settings.optimizer](groups, lr=settings.lr)

@@ -85,15 +85,37 @@ def test_fit_learns_and_leaves_the_best_weights_in_the_model():
     assert result.val == evaluate(model, data, split.val)
 
 
-def test_the_chosen_epoch_follows_the_one_rule():
-    def record(epoch: int, accuracy: float, loss: float) -> EpochRecord:
-        return EpochRecord(epoch, 0.0, 0.0, loss, accuracy)
+class Scripted(nn.Module):
+    """Judges node 1 as told, epoch by epoch: by how much its class leads; it trains on node 0 in vain."""
 
-    assert record(1, 0.5, 1.0).better_than(None)
-    assert record(2, 0.6, 9.0).better_than(record(1, 0.5, 1.0))  # accuracy first
-    assert record(2, 0.5, 0.9).better_than(record(1, 0.5, 1.0))  # then the loss
-    assert not record(2, 0.5, 1.0).better_than(record(1, 0.5, 1.0))  # then the first
-    assert not record(2, 0.4, 0.1).better_than(record(1, 0.5, 1.0))
+    def __init__(self, leads: list[float]) -> None:
+        super().__init__()
+        self.leads = leads
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.register_buffer("epoch", torch.tensor(0))
+
+    def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+        if self.training:
+            self.epoch += 1
+        lead = self.leads[int(self.epoch) - 1]
+        return torch.tensor([[0.0, 0.0], [lead, 0.0], [0.0, 0.0]]) + x * self.weight
+
+
+@pytest.mark.parametrize(
+    ("leads", "best"),
+    [
+        ([-1.0, 1.0, 2.0, 1.0], 3),  # a hit comes first, then the lower loss
+        ([1.0, -9.0, 1.0], 1),  # the first of equals stays
+        ([-2.0, -1.0, -1.5], 2),  # the loss decides where nothing is hit
+    ],
+)
+def test_the_chosen_epoch_follows_the_one_rule(leads: list[float], best: int):
+    data = Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 0, dtype=torch.long), y=torch.tensor([1, 0, 0]))
+    nodes = [torch.tensor([node]) for node in range(3)]
+    model = Scripted(leads)
+    result = fit(model, data, Parts(*nodes), TrainSettings(epochs=len(leads)))
+    assert result.best.epoch == best
+    assert int(model.epoch) == best  # its weights came back, too
 
 
 def test_the_chosen_epoch_is_the_best_of_the_history():
@@ -308,9 +330,9 @@ def test_bad_settings(values, message: str):
 def test_divergence_is_named():
     data, split = make_graph()
     with pytest.raises(
-        Node2SeqError, match=r"lr=1e\+30: the loss became .* in epoch \d+\. Train with a lower"
+        Node2SeqError, match=r"lr=1e\+38: the loss became .* in epoch \d+\. Train with a lower"
     ):
-        fit(make_model(), data, split, replace(SETTINGS, lr=1e30, epochs=50))
+        fit(make_model(), data, split, replace(SETTINGS, lr=1e38, epochs=50))
 
 
 def test_a_model_without_one_row_per_node_is_named():

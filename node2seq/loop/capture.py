@@ -1,0 +1,49 @@
+"""Epochs as a CUDA graph: recorded once, then replayed without Python or a launch for each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+# Epochs that run as usual first: kernels are compiled, plans built and workspaces allocated in them.
+WARM_UP = 3
+
+
+class Replay:
+    """Runs a function again and again, as a CUDA graph once it is warm.
+
+    What the function reads and writes must stay where it is, and it must not ask the device for a value.
+
+    Args:
+        function: One epoch.
+        device: Where it runs.
+        allowed: Whether it may be recorded.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device, allowed: bool) -> None:
+        self._function = function
+        self._allowed = allowed and device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if self._allowed else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.calls = 0
+        self.replayed = 0
+
+    def __call__(self) -> None:
+        """Run it once more."""
+        if self._stream is None:
+            self._function()
+        elif self._graph is None and self.calls < WARM_UP:
+            # Beside the default stream, which cannot be recorded, so that what is warm is what is used then.
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                self._function()
+            torch.cuda.current_stream().wait_stream(self._stream)
+        else:
+            if self._graph is None:
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._graph, stream=self._stream):
+                    self._function()  # recorded, not run
+            self._graph.replay()
+            self.replayed += 1
+        self.calls += 1

@@ -1,0 +1,110 @@
+"""Adam and NAdam for one run or R of them, each with a learning rate and penalties of its own.
+
+Each run goes as :class:`torch.optim.Adam` or :class:`torch.optim.NAdam` would take it alone. All parameters
+are worked on as one vector, and the number of the step lives on the device: few launches, all capturable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+_MOMENTUM_DECAY = 4e-3
+
+
+class Optimizer(ABC):
+    """What both have in common: the two moments, and a penalty that is added to the gradient.
+
+    Args:
+        parameters: What to train; with more than one run, each has a leading dimension of runs.
+        lr: The learning rate of each run.
+        decays: For each parameter, the penalty of each run.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], lr: Sequence[float], decays: Sequence[Sequence[float]]
+    ) -> None:
+        self._parameters = list(parameters)
+        self._lr = _join([per_run(lr, p) for p in parameters])
+        self._decay = _join([per_run(decay, p) for p, decay in zip(parameters, decays, strict=True)])
+        step = torch.zeros((), dtype=torch.float64, device=self._lr.device)
+        self._state = {
+            "first": torch.zeros_like(self._lr),
+            "second": torch.zeros_like(self._lr),
+            "step": step,
+        }
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Go one step; parameters without a gradient stay as they are."""
+        first, second, step = (self._state[name] for name in ("first", "second", "step"))
+        step += 1
+        gradient = _join([torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
+        gradient = torch.addcmul(gradient, _join(self._parameters), self._decay)
+        first.lerp_(gradient, 1 - _BETA1)
+        second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
+        root = second.sqrt().div_((1 - _BETA2**step).sqrt()).add_(_EPSILON)
+        update = self._direction(gradient, first, step).div_(root).mul_(self._lr)
+        parts = update.split([p.numel() for p in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            if parameter.grad is not None:
+                parameter.sub_(part.view_as(parameter))
+
+    @abstractmethod
+    def _direction(self, gradient: Tensor, first: Tensor, step: Tensor) -> Tensor:
+        """What is divided by the root of the second moment; a new tensor."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that a next step depends on."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on where :meth:`state_dict` was taken."""
+        for name, tensor in self._state.items():
+            tensor.copy_(state[name])
+
+
+class Adam(Optimizer):
+    """See :class:`torch.optim.Adam`."""
+
+    def _direction(self, gradient: Tensor, first: Tensor, step: Tensor) -> Tensor:  # noqa: ARG002
+        return first / (1 - _BETA1**step)
+
+
+class NAdam(Optimizer):
+    """See :class:`torch.optim.NAdam`: Adam that looks one step ahead."""
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], lr: Sequence[float], decays: Sequence[Sequence[float]]
+    ) -> None:
+        super().__init__(parameters, lr, decays)
+        self._state["product"] = torch.ones_like(self._state["step"])
+
+    def _direction(self, gradient: Tensor, first: Tensor, step: Tensor) -> Tensor:
+        now, ahead = (_BETA1 * (1 - 0.5 * 0.96 ** (n * _MOMENTUM_DECAY)) for n in (step, step + 1))
+        product = self._state["product"].mul_(now)
+        return first * (ahead / (1 - product * ahead)) + gradient * ((1 - now) / (1 - product))
+
+
+def per_run(values: Sequence[float], parameter: Tensor) -> Tensor:
+    """One value for each run, in the shape of a parameter."""
+    number = torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
+    if len(values) > 1:
+        number = number.view(-1, *[1] * (parameter.dim() - 1))
+    return number.expand_as(parameter)
+
+
+def _join(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "nadam": NAdam}
