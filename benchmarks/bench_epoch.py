@@ -1,0 +1,130 @@
+"""A whole training step of each network beside PyG's two-layer GAT: forward, backward and Adam.
+
+    python benchmarks/bench_epoch.py                          # Cora and Squirrel; see NODE2SEQ_DATA
+    python benchmarks/bench_epoch.py --graphs cora --device cpu
+
+PyG's GAT has 8 heads of 8 channels, dropout of 0.6 and Adam, as its users run it; ratios are to that, lower
+is better. On a GPU every network is also replayed as a CUDA graph, GAT too. The others have 64 hidden
+channels. Nothing is reported of a backend that differs from the reference.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv
+
+from node2seq.benchmarking.agreement import refuse_if_wrong, runnable_backends
+from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.timing import measure
+from node2seq.data import load, make_split
+from node2seq.environment import pick_device
+from node2seq.loop.capture import WARM_UP, Replay
+from node2seq.models import GCN, Node2Seq
+
+GRAPHS = {"cora": ("cora-f", "Cora"), "squirrel": ("squirrel", "Squirrel")}
+HIDDEN = 64
+BASE = "GAT of PyG"
+
+
+class PyGGAT(nn.Module):
+    """The network of PyG's own example."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.first = GATConv(in_channels, 8, heads=8, dropout=0.6)
+        self.second = GATConv(64, out_channels, heads=1, concat=False, dropout=0.6)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """The logits."""
+        x = F.dropout(x, p=0.6, training=self.training)
+        x = F.elu(self.first(x, edge_index))
+        x = F.dropout(x, p=0.6, training=self.training)
+        return self.second(x, edge_index)
+
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    BASE: PyGGAT,
+    "Node2Seq max": lambda c, d: Node2Seq(c, HIDDEN, d),
+    "Node2Seq mean": lambda c, d: Node2Seq(c, HIDDEN, d, readout="mean"),
+    "GCN": lambda c, d: GCN(c, HIDDEN, d),
+}
+
+
+def training_step(
+    model: nn.Module, data: Data, train: Tensor, device: torch.device, captured: bool
+) -> Callable[[], None]:
+    """Forward, loss, backward and Adam; as a CUDA graph if ``captured``."""
+    x, edge_index, y = data.x, data.edge_index, data.y
+    assert isinstance(y, Tensor)
+    # Adam that may be captured counts its steps on the device; users' own does not.
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-4, capturable=captured)
+    labels = y[train]
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x, edge_index)[train], labels).backward()
+        optimizer.step()
+
+    replay = Replay(step, device, allowed=captured)
+    for _ in range(WARM_UP + 1):  # captured by then
+        replay()
+    assert bool(replay.replayed) == captured
+    return replay
+
+
+def measure_network(name: str, graph: Row, data: Data, train: Tensor, captured: bool, seconds: float) -> Row:
+    """The row of one network, eager or captured."""
+    device = train.device
+    assert isinstance(data.y, Tensor)
+    torch.manual_seed(0)
+    model = NETWORKS[name](data.num_features, int(data.y.max()) + 1).to(device).train()
+    found = measure(
+        training_step(model, data, train, device, captured), device, seconds=seconds, least=10, most=200
+    )
+    assert found is not None
+    return replace(graph, case=name, variant="captured" if captured else "eager", **vars(found))
+
+
+def main() -> None:
+    """Prints a table for each graph."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of repeating a step")
+    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    refuse_if_wrong(runnable_backends(device), device)
+    rows = []
+    for name in options.graphs:
+        column, title = GRAPHS[name]
+        data = load(column)
+        train = make_split(data, seed=0).train.to(device)
+        graph = Row("epoch", title, int(data.num_nodes or 0), data.num_edges, "")
+        data = data.to(str(device))
+        base: Row | None = None
+        print(f"\n{title}: a training step\n{'':30}{'ms':>12}{'20 to 80 %':>24}{'× GAT eager':>14}{'MiB':>8}")
+        for captured in (False, True) if device.type == "cuda" else (False,):
+            for network in NETWORKS:
+                row = measure_network(network, graph, data, train, captured, options.seconds)
+                base = base or row
+                rows.append(row.beside(base))
+                show(rows[-1])
+    keep(rows, options, device)
+
+
+def show(row: Row) -> None:
+    """A line of the table."""
+    mib = "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
+    spread = f"{row.p20_ms:.3f} to {row.p80_ms:.3f}"
+    print(f"{row.title():30}{row.p50_ms:12.3f}{spread:>24}{row.ratio:14.3f}{mib:>8}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
