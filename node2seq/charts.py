@@ -27,6 +27,7 @@ def line_chart(
     marked: int,
     show_value: Callable[[float], str] = "{:g}".format,
     limits: tuple[float | None, float | None] = (None, None),
+    over: str = "epoch",
 ) -> str:
     """Draw curves over epochs 1, 2, … and mark one epoch.
 
@@ -36,6 +37,7 @@ def line_chart(
         marked: The epoch to mark.
         show_value: How the numbers at the left axis are written.
         limits: Lowest and highest value of the left axis; None: of the curves.
+        over: What is counted along the lower axis.
     """
     epochs = max(len(line.values) for line in lines)
     low = min(min(line.values) for line in lines) if limits[0] is None else limits[0]
@@ -63,7 +65,7 @@ def line_chart(
         )
     parts.append(
         f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" '
-        'text-anchor="middle">epoch</text>'
+        f'text-anchor="middle">{over}</text>'
     )
     x = f"{across(marked):.1f}"
     parts.append(f'<line class="marked" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
@@ -79,8 +81,9 @@ def line_chart(
             parts.append(f'<circle class="dot {line.style}" cx="{x}" cy="{y}" r="4"/>')
     parts.append("</svg>")
     legend = "".join(f'<span><i class="key {line.style}"></i>{escape(line.label)}</span>' for line in lines)
-    return f'<div class="legend">{legend}<span><i class="key marked"></i>chosen epoch</span></div>' + "".join(
-        parts
+    return (
+        f'<div class="legend">{legend}<span><i class="key marked"></i>chosen {over}</span></div>'
+        + "".join(parts)
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from node2seq import page
 from node2seq.charts import Line, line_chart
 from node2seq.metrics import Metrics
 from node2seq.runner import Outcome
@@ -35,45 +35,29 @@ def render(folder: RunFolder) -> str:
     sections = [
         _warnings(outcome.warnings),
         _cards(outcome),
-        _section("Learning curves", _curves(folder.history(), outcome.best_epoch)),
-        _beside(
-            _section("Figures at the chosen epoch, in %", _parts(outcome.metrics)),
-            _section("Comparison on the same split, in %", _comparison(folder, outcome)),
+        page.section("Learning curves", _curves(folder.history(), outcome.best_epoch)),
+        page.beside(
+            page.section("Figures at the chosen epoch, in %", _parts(outcome.metrics)),
+            page.section("Comparison on the same split, in %", _comparison(folder, outcome)),
         ),
-        _beside(
-            _section(f"Class by class ({PARTS[judged]} nodes), in %", _classes(found, names)),
-            _section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
+        page.beside(
+            page.section(f"Class by class ({PARTS[judged]} nodes), in %", _classes(found, names)),
+            page.section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
         ),
         '<div class="columns">'
-        + _section("Model", _pairs({"name": outcome.config.model, **config["model"]["options"]}))
-        + _section("Training", _pairs({**config["run"]["settings"], **_training(outcome)}))
-        + _section("Graph", _pairs(_graph(config["graph"], outcome.config.row_normalize)))
-        + _section("Split", _pairs(_split(folder)))
-        + _section("Ran on", _pairs(config["environment"]))
+        + page.section("Model", page.pairs({"name": outcome.config.model, **config["model"]["options"]}))
+        + page.section("Training", page.pairs({**config["run"]["settings"], **_training(outcome)}))
+        + page.section("Graph", page.pairs(_graph(config["graph"], outcome.config.row_normalize)))
+        + page.section("Split", page.pairs(_split(folder)))
+        + page.section("Ran on", page.pairs(config["environment"]))
         + "</div>",
-        _section("Input files", _pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
+        page.section("Input files", page.pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
     ]
-    style = resources.files("node2seq").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
-        f"<h1>{escape(title)}</h1>"
-        f'<p class="lead">seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · '
-        f"weights of epoch {outcome.best_epoch}, chosen by validation accuracy</p>"
-        f"{''.join(sections)}"
-        f"<footer>node2seq {escape(str(config['environment'].get('node2seq')))}</footer>"
-        "</main></body></html>\n"
+    lead = (
+        f"seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · "
+        f"weights of epoch {outcome.best_epoch}, chosen by validation accuracy"
     )
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
-
-
-def _beside(*sections: str) -> str:
-    return f'<div class="beside">{"".join(sections)}</div>'
+    return page.html(title, lead, sections, f"node2seq {config['environment'].get('node2seq')}")
 
 
 def _warnings(texts: Iterable[str]) -> str:
@@ -82,14 +66,14 @@ def _warnings(texts: Iterable[str]) -> str:
 
 def _cards(outcome: Outcome) -> str:
     test, val = outcome.metrics.get("test"), outcome.metrics["val"]
-    cards = {
-        "test accuracy": _percent(test.accuracy) if test else "–",
-        "validation accuracy": _percent(val.accuracy),
-        "macro-F1 (test)": _percent(test.macro_f1) if test else "–",
-        "ROC-AUC (test)": _percent(test.roc_auc) if test else "–",
-    }
-    shown = "".join(f"<div><b>{value}</b><span>{escape(name)}</span></div>" for name, value in cards.items())
-    return f'<div class="cards">{shown}</div>'
+    return page.cards(
+        {
+            "test accuracy": page.percent(test.accuracy) if test else "–",
+            "validation accuracy": page.percent(val.accuracy),
+            "macro-F1 (test)": page.percent(test.macro_f1) if test else "–",
+            "ROC-AUC (test)": page.percent(test.roc_auc) if test else "–",
+        }
+    )
 
 
 def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> str:
@@ -136,7 +120,7 @@ def _comparison(folder: RunFolder, outcome: Outcome) -> str:
         for one in outcomes
     ]
     heads = ["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch"]
-    return _table(heads, rows)
+    return page.table(heads, rows)
 
 
 def _parts(metrics: Mapping[str, Metrics]) -> str:
@@ -149,7 +133,7 @@ def _parts(metrics: Mapping[str, Metrics]) -> str:
         ]
         for part, found in metrics.items()
     ]
-    return _table(["nodes of", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"], rows)
+    return page.table(["nodes of", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"], rows)
 
 
 def _classes(found: Metrics, names: Sequence[str]) -> str:
@@ -157,7 +141,7 @@ def _classes(found: Metrics, names: Sequence[str]) -> str:
         [name, str(row.support), _share(row.precision), _share(row.recall), _share(row.f1)]
         for name, row in zip(names, found.per_class, strict=True)
     ]
-    return _table(["class", "nodes", "precision", "recall", "F1"], rows)
+    return page.table(["class", "nodes", "precision", "recall", "F1"], rows)
 
 
 def _confusion(found: Metrics, names: Sequence[str]) -> str:
@@ -168,9 +152,9 @@ def _confusion(found: Metrics, names: Sequence[str]) -> str:
             f'<td class="{"hit" if i == j else "miss"}" style="--share:{count / total:.3f}">{count}</td>'
             for j, count in enumerate(counts)
         )
-        rows.append(_row(name, "".join(cells)))
+        rows.append(page.row(name, "".join(cells)))
     caption = "rows: true class · columns: predicted class · shade: share of the row"
-    return _framed(_head(["", *names]) + "".join(rows), "confusion", caption)
+    return page.framed(page.head(["", *names]) + "".join(rows), "confusion", caption)
 
 
 def _training(outcome: Outcome) -> dict[str, Any]:
@@ -196,52 +180,9 @@ def _split(folder: RunFolder) -> dict[str, Any]:
     return {"rule": split.rule, "seed": split.seed, **sizes}
 
 
-def _pairs(values: Mapping[str, Any], *heads: str) -> str:
-    if not values:
-        return ""
-    rows = "".join(_row(str(key), _cell(_plain(value))) for key, value in values.items())
-    return _framed((_head(heads) if heads else "") + rows, "pairs")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return _framed(
-        _head(heads) + "".join(_row(row[0], "".join(map(_cell, row[1:]))) for row in rows), "figures"
-    )
-
-
-def _framed(content: str, style: str, caption: str = "") -> str:
-    caption = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="wide"><table class="{style}">{caption}{content}</table></div>'
-
-
-def _head(names: Iterable[str]) -> str:
-    cells = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    return f"<thead><tr>{cells}</tr></thead>"
-
-
-def _row(name: str, cells: str) -> str:
-    return f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
-
-
-def _cell(text: str) -> str:
-    return f"<td>{escape(text)}</td>"
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
-
 def _of(metrics: Metrics | None, figure: str) -> float | None:
     return None if metrics is None else getattr(metrics, figure)
 
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
