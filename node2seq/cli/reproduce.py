@@ -25,7 +25,9 @@ def reproduce(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            help="1 to 6; order, readout, hops are ours.", show_default="the paper's", metavar="[TABLE]..."
+            help="1 to 6; ours are order, readout, hops, plus-2, plus-3, ablation-2, ablation-3, directed.",
+            show_default="the paper's",
+            metavar="[TABLE]...",
         ),
     ] = None,
     columns: Annotated[

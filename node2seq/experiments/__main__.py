@@ -8,6 +8,7 @@ from pathlib import Path
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.verb import Request, run
+from node2seq.paper import TABLES
 
 
 def parse(arguments: list[str] | None = None) -> Request:
@@ -17,7 +18,7 @@ def parse(arguments: list[str] | None = None) -> Request:
     )
     default = Request()
     add = parser.add_argument
-    add("tables", nargs="*", help="1 to 6, order, readout, hops (default: the paper's)")
+    add("tables", nargs="*", help=f"{', '.join(['1', *TABLES])} (default: the paper's)")
     add("--columns", nargs="+", default=[], metavar="COLUMN")
     add("--models", nargs="+", default=[], metavar="MODEL")
     add("--runs", type=int, default=default.runs, help="seeds 0 to RUNS - 1 of each cell")

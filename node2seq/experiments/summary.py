@@ -11,6 +11,9 @@ import numpy as np
 from node2seq.experiments.cells import Cell, Key
 from node2seq.experiments.store import Row
 
+#: Where a mean can stand to the paper's; the error is that of the mean over our runs.
+VERDICTS = ("at or above", "within one standard error", "below")
+
 _RESAMPLES = 10_000
 _BOOTSTRAP_SEED = 0
 
@@ -35,6 +38,12 @@ class Sample:
     def sd(self) -> float | None:
         """The sample standard deviation."""
         return statistics.stdev(self.tests.values()) if self.n > 1 else None
+
+    def against(self, printed: float) -> str:
+        """Where the mean stands to a printed one, as printed: to one decimal; one of :data:`VERDICTS`."""
+        mean = round(self.mean, 1)
+        error = 0.0 if self.sd is None else self.sd / self.n**0.5
+        return VERDICTS[0 if mean >= printed else 1 if mean + error >= printed else 2]
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,7 @@ class Cost:
     training_seconds: float
     wall_seconds: float
     jobs: str
+    together: str
 
 
 def costs_of(rows: Sequence[Row]) -> list[Cost]:
@@ -90,6 +100,7 @@ def costs_of(rows: Sequence[Row]) -> list[Cost]:
         for row in own:
             last[row["call"]] = max(row["at"], last.get(row["call"], 0.0))
         jobs = sorted({row["jobs"] for row in own})
+        together = sorted({len(row.get("together", [0])) for row in own})
         costs.append(
             Cost(
                 device=device,
@@ -98,6 +109,7 @@ def costs_of(rows: Sequence[Row]) -> list[Cost]:
                 training_seconds=sum(row["seconds"] for row in own),
                 wall_seconds=sum(last.values()),
                 jobs=", ".join(map(str, jobs)),
+                together=", ".join(map(str, together)),
             )
         )
     return costs

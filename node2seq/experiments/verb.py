@@ -12,6 +12,7 @@ from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows
 from node2seq.experiments.render import render
 from node2seq.experiments.show import Say, progress
 from node2seq.experiments.store import Store
+from node2seq.experiments.summary import costs_of
 from node2seq.experiments.work import reproduce, stale_keys
 
 
@@ -20,7 +21,7 @@ class Request:
     """What the command line asks for.
 
     Args:
-        tables: ``1`` to ``6``, ``order``, ``readout``, ``hops``; none: the paper's.
+        tables: ``1`` to ``6``, or one of ours: see :data:`node2seq.paper.TABLES`; none: the paper's.
         columns: Only these columns.
         models: Only these models.
         runs: Seeds 0 to runs − 1 of each cell.
@@ -93,6 +94,9 @@ def run(request: Request, say: Say, live: bool = False) -> int:
         )
     made = len(runs) - missing - before
     say(f"{made} runs made in {time.monotonic() - started:.1f} s; {missing} of {len(runs)} are missing")
+    store.refresh()
+    for cost in costs_of([store.rows[run.key] for run in runs if run.key in store.rows]):
+        say(f"All calls so far: {cost.runs} of these runs in {cost.wall_seconds:.1f} s on {cost.device}")
     if request.docs is not None:
         _render(request, say)
     return 0

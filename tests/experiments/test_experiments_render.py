@@ -14,6 +14,8 @@ from node2seq.experiments.cells import Key, recipe_to_row
 from node2seq.experiments.document import Grid, to_latex, to_markdown
 from node2seq.experiments.render import build, render
 from node2seq.experiments.summary import Sample, costs_of, paired_difference
+from node2seq.recipes import RECIPES
+from node2seq.recipes.recipe import recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,12 +89,69 @@ def test_without_rows_the_page_shows_the_paper_alone() -> None:
     assert "Paired" not in text
 
 
+def section(text: str, title: str) -> str:
+    """What stands under a heading of the page, up to the next one of its kind."""
+    return text.split(f"\n## {title}", 1)[1].split("\n## ", 1)[0]
+
+
 def test_rows_of_other_variants_are_shown_apart() -> None:
-    rows = [{**row, "variant": "plus"} for row in made_up_rows()]
+    rows = [{**row, "variant": "trial"} for row in made_up_rows()]
     text = to_markdown(build(rows))
-    assert "Other runs" in text
-    assert "plus, main" in text
+    assert "trial, main" in section(text, "Other runs")
     assert "(n = 20)<br>paper" not in text
+
+
+def test_plus_stands_beside_the_paper_and_never_in_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = recipe({"hidden_channels": 8, "taps": "scalar"}, {})
+    monkeypatch.setitem(RECIPES["plus"], "node2seq", {"texas": own})
+    paper = [row for row in made_up_rows() if row["model"] == "node2seq"]
+    better = [{**row, "variant": "plus", "test": row["test"] + 0.05} for row in paper]
+    ablated = [{**row, "study": "without few weights per tap", "test": row["test"] - 0.01} for row in better]
+    text = to_markdown(build([*paper, *better, *ablated]))
+    mean = statistics.fmean(100 * row["test"] for row in paper)
+    assert f"{mean:.1f} ±" in section(text, "Table 3: ")
+    assert f"{mean + 5:.1f} ±" not in section(text, "Table 3: ")
+    assert f"{mean + 5:.1f} ±" in section(text, "Table 3 with options")
+    assert f"{mean + 5:.1f} ±" in section(text, "Node2Seq against")
+    ablation = section(text, "Table 3 without one of the options")
+    assert "with all − without few weights per tap |  |  |  |  | +1.0 (20 pairs)<br>[+1.0, +1.0] |" in (
+        ablation.replace("| – ", "|  ")
+    )
+    assert "without averaged weights" not in ablation
+    assert "Other runs" not in text
+
+
+def test_it_is_said_where_node2seq_stands_to_the_paper() -> None:
+    runs = Sample({0: 80.0, 1: 82.0, 2: 81.0, 3: 81.0})  # 81.0, standard error 0.41
+    assert [runs.against(mean) for mean in (80.0, 81.0, 81.4, 81.5)] == [
+        "at or above",
+        "at or above",
+        "within one standard error",
+        "below",
+    ]
+    assert Sample({0: 80.96}).against(81.0) == "at or above"  # both are printed as 81.0
+    assert Sample({0: 80.9}).against(81.0) == "below"
+    text = to_markdown(build(made_up_rows()))
+    told = section(text, "Node2Seq against")
+    assert told.count("at or above") == 2  # the one column with rows, and the sum
+    assert "- paper: at or above in 1, within one standard error in 0, below in 0 of 11" in told
+    assert "plus:" not in told
+    assert "<br>at or above" not in section(text, "Table 2")  # no rows of Node2Seq there
+
+
+def test_tables_4_and_5_tell_their_paired_difference() -> None:
+    rows = []
+    for model, study, more in (
+        ("node2seq", "main", 0.02),
+        ("node2seq", "local", 0.0),
+        ("gcn*", "main", 0.05),
+    ):
+        for row in made_up_rows()[:20]:
+            rows.append({**row, "model": model, "study": study, "test": row["test"] + more})
+    text = to_markdown(build(rows))
+    assert "| with non-local − local | +2.0 (20 pairs)<br>[+2.0, +2.0] | – |" in section(text, "Table 4")
+    assert r"| Node2Seq − GCN\* | −3.0 (20 pairs)<br>[−3.0, −3.0] | – |" in section(text, "Table 5")
+    assert "####" not in section(text, "Table 5")
 
 
 def test_retired_rows_are_told() -> None:
@@ -118,8 +177,14 @@ def test_paired_differences() -> None:
 
 
 def test_wall_time_is_summed_over_calls() -> None:
-    (cost,) = costs_of([row for row in made_up_rows() if row["model"] == "sgc"])
+    rows = [row for row in made_up_rows() if row["model"] == "sgc"]
+    (cost,) = costs_of(rows)
     assert (cost.runs, cost.wall_seconds, cost.training_seconds) == (20, 9.0 + 19.0, 40.0)
+    assert cost.together == "1"  # rows of before runs were trained together do not say so
+    (cost,) = costs_of([*rows[:10], *({**row, "together": [3, 4, 5]} for row in rows[10:])])
+    assert cost.together == "1, 3"
+    took = section(to_markdown(build(made_up_rows())), "What it took")
+    assert "| Tables 2 to 6, all models | a device | 2 | 1 | 80 | 1600 | 160 s | 28 s |" in took
 
 
 def test_pictures_are_well_formed(tmp_path: Path) -> None:

@@ -10,18 +10,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Store, choose_cells, reproduce, runs_of
+from node2seq.experiments import Store, choose_cells, reproduce, runs_of, work
 from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
 from node2seq.experiments.verb import Request, run
-from node2seq.experiments.work import _end_with_parent
+from node2seq.experiments.work import _end_with_parent, groups_of, together_on
+from node2seq.recipes.recipe import changed
 
 ARGUMENTS = [
     "3",
@@ -86,6 +89,52 @@ def test_a_row_tells_everything(tmp_path: Path) -> None:
     assert (row["variant"], row["study"]) == ("paper", "main")
     assert 0 < row["val"] <= 1
     assert row["commit"] == "abc"
+
+
+def test_runs_of_a_cell_are_one_group() -> None:
+    runs = small_runs(5)
+    assert [[run.key.seed for run in group] for group in groups_of(runs, None)] == [[0, 1, 2, 3, 4]] * 2
+    assert [len(group) for group in groups_of(runs, 2)] == [2, 2, 1, 2, 2, 1]
+    assert [len({run.key.cell for run in group}) for group in groups_of(runs, None)] == [1, 1]
+    assert together_on(torch.device("cuda")) is None
+    assert together_on(torch.device("cpu")) == 1
+
+
+@pytest.fixture
+def _together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "together_on", lambda _: None)
+
+
+@pytest.mark.usefixtures("_together")
+def test_rows_made_together_say_so_and_hold(tmp_path: Path) -> None:
+    reproduce(small_runs(), str(tmp_path / "two"), device="cpu")
+    rows = Store(tmp_path / "two").refresh()
+    assert [row["together"] for row in rows] == [[0, 1]] * 4
+    assert run(Request(check=4, check_seed=1, device="cpu", results=tmp_path / "two"), lambda _: None) == 0
+    reproduce(small_runs(1), str(tmp_path / "grown"), device="cpu")
+    reproduce(small_runs(3), str(tmp_path / "grown"), device="cpu")
+    grown = Store(tmp_path / "grown").refresh()
+    assert [row["together"] for row in grown] == [[0], [0], [1, 2], [1, 2], [1, 2], [1, 2]]
+
+
+@pytest.mark.usefixtures("_together")
+def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    good, bad = small_runs()[:2]
+    bad = replace(bad, recipe=changed(bad.recipe, lr=1e38))
+    with pytest.raises(Node2SeqError, match=r"texas gcn, seed 1.*the loss became"):
+        reproduce([good, bad], str(tmp_path), device="cpu")
+    assert [row["seed"] for row in Store(tmp_path).refresh()] == [0]
+
+
+def test_the_wall_time_of_all_calls_is_told(tmp_path: Path) -> None:
+    lines: list[str] = []
+    request = parse([*ARGUMENTS[:5], "--epochs", "2", "--device", "cpu", "--results", str(tmp_path)])
+    for runs in (1, 2):
+        assert run(replace(request, runs=runs), lines.append) == 0
+    rows = Store(tmp_path).refresh()
+    assert len({row["call"] for row in rows}) == 2
+    last: dict[str, float] = {row["call"]: row["at"] for row in rows}
+    assert f"All calls so far: 2 of these runs in {sum(last.values()):.1f} s on" in lines[-1]
 
 
 def test_no_time_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""The paper's tables with our figures: means, verdicts, box plots, paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from node2seq.experiments.boxplot import Box, draw
+from node2seq.experiments.cells import Cell
+from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph, Picture
+from node2seq.experiments.summary import VERDICTS, Sample, paired_difference
+from node2seq.paper import COLUMN_TITLES, TABLES, Figure, Table
+
+_PAIRED = (
+    "Line minus column, or as named, seed by seed (the same seed is the same split), with the 95 % bootstrap "
+    "interval of the mean. On the fixed splits a seed only shares the number of its initial weights."
+)
+_LGCN = (
+    "LGCN's three layers are counted as the embedding, one learnable layer and the classifier. LGCN alone is "
+    "trained with Nadam, as its authors do."
+)
+
+
+def against_the_paper(samples: dict[Cell, Sample]) -> list[Block]:
+    """The goal: Node2Seq in the eleven columns of Tables 2 and 3, as both variants that count."""
+    variants = ("paper", "plus")
+    lines = []
+    counts: dict[str, dict[str, int]] = {name: dict.fromkeys(VERDICTS, 0) for name in variants}
+    for name in ("2", "3"):
+        printed = next(line.figures for line in TABLES[name].lines if line.model == "node2seq")
+        for column in TABLES[name].columns:
+            line = [COLUMN_TITLES[column], f"{printed[column].mean:.1f}"]
+            for variant in variants:
+                sample = samples.get(Cell("node2seq", column, variant))
+                if sample is not None:
+                    counts[variant][sample.against(printed[column].mean)] += 1
+                line.append(figure(sample, printed[column], judged=True, brief=True))
+            lines.append(line)
+    told = [
+        f"{variant}: "
+        + ", ".join(f"{verdict} in {n}" for verdict, n in by_verdict.items())
+        + f" of {len(lines)}"
+        for variant, by_verdict in counts.items()
+        if any(by_verdict.values())
+    ]
+    if not told:
+        return []
+    return [
+        Heading("Node2Seq against the paper's Node2Seq"),
+        Grid(["", "the paper prints", *(f"ours, {variant}" for variant in variants)], lines),
+        Bullets(told),
+    ]
+
+
+def table_blocks(table: Table, cells: list[list[Cell | None]], samples: dict[Cell, Sample]) -> list[Block]:
+    """A table, its box plots and its paired differences."""
+    titles = [COLUMN_TITLES[column] for column in table.columns]
+    # A line that has no cell at all takes an option out that no recipe uses.
+    lines = [(line, row) for line, row in zip(table.lines, cells, strict=True) if line.figures or any(row)]
+    boxes = [
+        [
+            Box(line.label, None if cell is None else samples.get(cell), line.figures.get(column))
+            for column, cell in zip(table.columns, row, strict=True)
+        ]
+        for line, row in lines
+    ]
+    texts = [
+        [
+            line.label,
+            *(
+                ""
+                if cell is None and not box.paper
+                else figure(box.sample, box.paper, line.model == "node2seq")
+                for cell, box in zip(row, own, strict=True)
+            ),
+        ]
+        for (line, row), own in zip(lines, boxes, strict=True)
+    ]
+    blocks: list[Block] = [Heading(table.title), Grid(["", *titles], texts)]
+    if any(line.model == "lgcn" for line, _ in lines):
+        blocks.append(Paragraph(_LGCN))
+    if any(box.sample for row in boxes for box in row):
+        groups = [(title, [row[i] for row in boxes]) for i, title in enumerate(titles)]
+        blocks.append(Picture(draw(table.title, groups)))
+        pairs = _contrasts(table, boxes) if table.contrasts else _pairs(table.columns, boxes)
+        blocks += [Heading("Paired differences", 3), Paragraph(_PAIRED), *pairs] if pairs else []
+    return blocks
+
+
+def figure(sample: Sample | None, paper: Figure | None, judged: bool = False, brief: bool = False) -> str:
+    """The text of a cell: ours, the paper's unless ``brief``, and whether ours is at or above it."""
+    spread = "" if sample is None or sample.sd is None else f" ± {sample.sd:.1f}"
+    parts = ["–" if sample is None else f"{sample.mean:.1f}{spread} (n = {sample.n})"]
+    if paper is not None:
+        if not brief:
+            printed = f"paper {paper.mean:.1f}" + ("" if paper.sd is None else f" ± {paper.sd:.1f}")
+            parts.append(printed + ("" if sample is None else f", {_signed(sample.mean - paper.mean)}"))
+        if judged and sample is not None:
+            parts.append(sample.against(paper.mean))
+    return "\n".join(parts)
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def _pairs(columns: Sequence[str], boxes: Sequence[Sequence[Box]]) -> list[Block]:
+    blocks: list[Block] = []
+    for i, column in enumerate(columns):
+        known = [(row[i].label, row[i].sample) for row in boxes if row[i].sample]
+        if len(known) < 2:
+            continue
+        lines = [
+            [
+                label,
+                *(_difference(sample, other) for _, other in known[:place]),
+                *[""] * (len(known) - 1 - place),
+            ]
+            for place, (label, sample) in enumerate(known)
+            if place
+        ]
+        blocks += [Heading(COLUMN_TITLES[column], 4), Grid(["", *(label for label, _ in known[:-1])], lines)]
+    return blocks
+
+
+def _contrasts(table: Table, boxes: Sequence[Sequence[Box]]) -> list[Block]:
+    """The differences that a table is about, one line each."""
+    by_label = {row[0].label: row for row in boxes}
+    lines = []
+    for first, second in table.contrasts:
+        if first in by_label and second in by_label:
+            pairs = zip(by_label[first], by_label[second], strict=True)
+            lines.append(
+                [f"{first} − {second}", *(_difference(a.sample, b.sample, count=True) for a, b in pairs)]
+            )
+    lines = [line for line in lines if any(text != "–" for text in line[1:])]
+    return [Grid(["", *(COLUMN_TITLES[column] for column in table.columns)], lines)] if lines else []
+
+
+def _difference(first: Sample | None, second: Sample | None, count: bool = False) -> str:
+    found = paired_difference(first, second) if first and second else None
+    if found is None:
+        return "–"
+    pairs = f" ({found.n} pairs)" if count else ""
+    return f"{_signed(found.mean)}{pairs}\n[{_signed(found.low)}, {_signed(found.high)}]"
