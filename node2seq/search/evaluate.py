@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from statistics import fmean
 
 import torch
 from torch_geometric.data import Data
@@ -15,9 +17,10 @@ from node2seq.recipes import Recipe
 from node2seq.search.recipe import with_settings
 from node2seq.search.space import Space
 from node2seq.search.trials import Trial, Trials, best_of
-from node2seq.together import OnProgress, Training, train_together
+from node2seq.together import OnProgress, Progress, Training, train_together
 
 Say = Callable[[str], None]
+Prune = Callable[[Trial, int, float], bool]
 
 
 class OutOfTime(Exception):  # noqa: N818 - nothing went wrong
@@ -75,17 +78,23 @@ class Evaluator:
         self.device, self.rule, self.budget, self.say = device, rule, budget, say
         self._splits: dict[int, Split] = {}
 
-    def train(
-        self, trials: Sequence[Trial], seeds: Sequence[int], on_epoch: OnProgress | None = None
-    ) -> None:
-        """Train each trial with each seed, but for what was trained before."""
+    def train(self, trials: Sequence[Trial], seeds: Sequence[int], prune: Prune | None = None) -> None:
+        """Train each trial with each seed, but for what was trained before.
+
+        Args:
+            trials: What to train.
+            seeds: The splits.
+            prune: Asked now and then, with the trial, the epoch and the mean of the best validation
+                accuracies so far, whether to cut it short.
+        """
         missing = [(trial, seed) for trial in trials for seed in seeds if seed not in trial.accuracies]
         programs = [list(members) for _, members in groupby(sorted(missing, key=self._order), self._shape)]
         for number, runs in enumerate(programs, start=1):
             self.budget.check()
             started = time.monotonic()
             trainings = [self._training(trial, seed) for trial, seed in runs]
-            outcomes = train_together(self.data, trainings, device=self.device, on_epoch=on_epoch)
+            watch = None if prune is None else _watch(runs, prune)
+            outcomes = train_together(self.data, trainings, device=self.device, on_epoch=watch)
             rows = []
             for (trial, seed), outcome in zip(runs, outcomes, strict=True):
                 best = None if outcome.result is None else outcome.result.best
@@ -94,10 +103,11 @@ class Evaluator:
             self.trials.add(rows)
             took = time.monotonic() - started
             self.budget.longest = max(self.budget.longest, took)
-            leader = best_of(trial for trial, _ in runs)[0]
+            leader = best_of({trial.number: trial for trial, _ in runs}.values())[0]
+            best = "all cut short" if leader.pruned else f"best {leader.mean():.4f} (trial {leader.number})"
             self.say(
-                f"  program {number} of {len(programs)}: {len(runs)} runs in {took:.1f} s, "
-                f"best {leader.mean():.4f} (trial {leader.number}); {self.budget.spent:.0f} s so far"
+                f"  program {number} of {len(programs)}: {len(runs)} runs in {took:.1f} s, {best}; "
+                f"{self.budget.spent:.0f} s so far"
             )
 
     def _training(self, trial: Trial, seed: int) -> Training:
@@ -116,3 +126,22 @@ class Evaluator:
 
     def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:
         return self._shape(run), run[0].number, run[1]
+
+
+def _watch(runs: Sequence[tuple[Trial, int]], prune: Prune) -> OnProgress:
+    """Ask about trials, where the trainer tells of runs: all seeds of a trial go on, or none."""
+    wanted = Counter(trial.number for trial, _ in runs)
+
+    def on_epoch(progress: Progress) -> list[bool]:
+        standing: dict[int, list[float]] = {}
+        for place, best in zip(progress.members, progress.best, strict=True):
+            if best is not None:
+                standing.setdefault(runs[place][0].number, []).append(best)
+        members = {runs[place][0].number: runs[place][0] for place in progress.members}
+        for number, trial in members.items():
+            # A mean over some of the splits says nothing beside means over all of them.
+            if len(standing.get(number, [])) == wanted[number] and not trial.pruned:
+                trial.pruned = prune(trial, progress.epoch, fmean(standing[number]))
+        return [runs[place][0].pruned for place in progress.members]
+
+    return on_epoch

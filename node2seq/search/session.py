@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from node2seq.errors import Node2SeqError
 from node2seq.graphs import Graph, open_graph
 from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs import RunConfig, Source
-from node2seq.search import halving
 from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say
 from node2seq.search.halving import Halving
+from node2seq.search.plan import Plan
 from node2seq.search.recipe import (
     check_model,
     parse_setting,
@@ -24,15 +23,11 @@ from node2seq.search.recipe import (
     to_toml,
     with_settings,
 )
-from node2seq.search.seeds import check_seeds
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage import write_bytes
 from node2seq.typed import suggestion
-
-#: Runs a plan: space, start, evaluator, say → the best trial.
-Strategy = Callable[[Space, Settings, Evaluator, Say], Trial]
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class Request:
     space: str = "paper"
     fix: tuple[str, ...] = ()
     start: Path | None = None
-    plan: Halving = field(default_factory=Halving)
+    plan: Plan = field(default_factory=Halving)
     rule: str | None = None
     device: str = "auto"
     budget_seconds: float | None = None
@@ -74,6 +69,7 @@ class Found:
         recipe_file: The same for ``node2seq train --config``.
         trials: All of them.
         finished: Whether the plan was carried out; if not, the budget was spent.
+        space: What was searched.
     """
 
     best: Trial
@@ -81,18 +77,12 @@ class Found:
     recipe_file: Path
     trials: Trials
     finished: bool
+    space: Space
 
 
-def run(request: Request, say: Say, strategy: Strategy | None = None) -> Found:
-    """Search, and write the best recipe.
-
-    Args:
-        request: What to search.
-        say: Told what goes on, line by line.
-        strategy: How the trials are chosen; successive halving if not given.
-    """
+def run(request: Request, say: Say) -> Found:
+    """Search, and write the best recipe; ``say`` is told what goes on, line by line."""
     check_model(request.model)
-    check_seeds(request.plan.seeds + request.plan.final_seeds)
     if request.space == "directed":
         reading = {**request.source.reading, "directed": True}
         request = replace(request, source=replace(request.source, reading=reading))
@@ -114,9 +104,8 @@ def run(request: Request, say: Say, strategy: Strategy | None = None) -> Found:
         say=say,
     )
     start = settings_of(request.model, base, space.ranges)
-    strategy = strategy or (lambda *given: halving.search(request.plan, *given))
     try:
-        best, finished = strategy(space, start, evaluator, say), True
+        best, finished = request.plan.search(space, start, evaluator, say), True
     except OutOfTime:
         best, finished = most_trusted(trials), False
     if best is None:
@@ -127,7 +116,7 @@ def run(request: Request, say: Say, strategy: Strategy | None = None) -> Found:
     recipe_file = request.out.with_suffix(".toml")
     text = to_toml(request.model, recipe, _toml_source(request.source), recipe.source)
     write_bytes(recipe_file, text.encode())
-    return Found(best, recipe, recipe_file, trials, finished)
+    return Found(best, recipe, recipe_file, trials, finished, space)
 
 
 def prepare(request: Request) -> tuple[Recipe, Space]:
@@ -167,6 +156,7 @@ def _header(request: Request, base: Recipe, space: Space, graph: Graph) -> dict[
         "model": request.model,
         "space": {name: repr(known) for name, known in space.ranges.items()},
         "recipe": settings_of(request.model, base),
+        "sampler": type(request.plan).__name__.lower(),
         "plan": asdict(request.plan),
     }
 

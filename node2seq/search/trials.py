@@ -18,16 +18,22 @@ FORMAT = 1
 
 @dataclass
 class Trial:
-    """Settings, and the validation accuracy for every seed they were trained with (None: it failed)."""
+    """Settings, and the validation accuracy for every seed they were trained with (None: it failed).
+
+    A trial that was cut short because it was behind is ``pruned``: its figures are those of that moment.
+    """
 
     number: int
     settings: Settings
     stage: str
     accuracies: dict[int, float | None] = field(default_factory=dict)
     epochs: dict[int, int | None] = field(default_factory=dict)
+    pruned: bool = False
 
     def mean(self, seeds: Iterable[int] | None = None) -> float:
-        """Mean validation accuracy over seeds, or all; a training that failed makes it minus infinity."""
+        """Mean validation accuracy over seeds, or all; minus infinity if one failed or was cut short."""
+        if self.pruned:
+            return float("-inf")
         values = [self.accuracies[seed] for seed in (self.accuracies if seeds is None else seeds)]
         finite = [value for value in values if value is not None]
         return fmean(finite) if finite and len(finite) == len(values) else float("-inf")
@@ -50,7 +56,7 @@ class Trials:
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
         self._asked: dict[str, Trial] = {}
-        self._known: dict[str, dict[int, tuple[float | None, int | None]]] = {}
+        self._known: dict[str, list[dict[str, Any]]] = {}
         header = json.loads(json.dumps({"format": FORMAT, **header}))
         make_folder(path.parent)
         lines = read_lines(path) if path.exists() else []
@@ -78,8 +84,9 @@ class Trials:
         key = _key(settings)
         if key not in self._asked:
             trial = self._asked[key] = Trial(len(self._asked), settings, stage)
-            for seed, (accuracy, epoch) in self._known.get(key, {}).items():
-                trial.accuracies[seed], trial.epochs[seed] = accuracy, epoch
+            for line in self._known.get(key, []):
+                trial.accuracies[line["seed"]], trial.epochs[line["seed"]] = line["val"], line["epoch"]
+                trial.pruned |= line["pruned"]
         return self._asked[key]
 
     def add(self, rows: Iterable[tuple[Trial, int, float | None, int | None, str | None, float]]) -> None:
@@ -95,16 +102,19 @@ class Trials:
                 "val": accuracy,
                 "epoch": epoch,
             }
-            line |= {"seconds": round(seconds, 4), "settings": trial.settings}
+            line |= {"pruned": trial.pruned, "seconds": round(seconds, 4), "settings": trial.settings}
             lines.append(line if error is None else {**line, "error": error})
         append_line(self.path, "\n".join(map(json.dumps, lines)))
 
     def _learn(self, line: Any, number: int) -> None:
         try:
-            value, epoch = line["val"], line["epoch"]
-            figures = (None if value is None else float(value), None if epoch is None else int(epoch))
-            self._known.setdefault(_key(line["settings"]), {})[int(line["seed"])] = figures
-        except (KeyError, TypeError, ValueError) as error:
+            numbers = (line["val"], line["epoch"])
+            if not isinstance(line["seed"], int) or not isinstance(line["pruned"], bool):
+                raise TypeError("seed or pruned")
+            if not all(value is None or isinstance(value, int | float) for value in numbers):
+                raise TypeError("val or epoch")
+            self._known.setdefault(_key(line["settings"]), []).append(line)
+        except (KeyError, TypeError) as error:
             raise Node2SeqError(
                 f"{self.path}: line {number}", f"it is not a training ({error!r})", "Restore the file"
             ) from error

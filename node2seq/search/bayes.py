@@ -1,0 +1,177 @@
+"""The search with optuna: its sampler learns from all trials, a generation of which is one program.
+
+Its own record is a journal beside the trials. What was asked for when a process was killed is trained
+first by the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from node2seq.errors import Node2SeqError
+from node2seq.search.evaluate import Evaluator, Say
+from node2seq.search.plan import Plan
+from node2seq.search.space import Choice, Range, Settings, Space
+from node2seq.search.trials import Trial
+
+if TYPE_CHECKING:
+    import optuna
+
+# A trial is judged from a fifth of its epochs on: before that, slow starters look like bad ones.
+_GRACE = 0.2
+
+
+@dataclass(frozen=True)
+class Bayes(Plan):
+    """Trials proposed by optuna's TPE sampler and cut short by its median pruner.
+
+    Args:
+        batch: Trials of a generation. They share their shapes, so that they are one program.
+    """
+
+    batch: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(batch=1)
+        import_optuna()
+
+    def search(self, space: Space, start: Settings, evaluator: Evaluator, say: Say) -> Trial:  # noqa: D102
+        ask = _Asker(self, space, start, evaluator)
+        pool = ask.finished()
+        generation = ask.unfinished() or ask.generation()
+        while generation:
+            self._train(generation, evaluator, ask.study, say)
+            pool += [trial for trial, _ in generation]
+            generation = ask.generation()
+        # The sampler knows the start only as far as it lies inside of the space.
+        given = evaluator.trials.trial(start, "start")
+        evaluator.train([given], self.seeds)
+        return self.final({t.number: t for t in (*pool, given)}.values(), evaluator, say)
+
+    def _train(
+        self,
+        generation: list[tuple[Trial, optuna.trial.Trial]],
+        evaluator: Evaluator,
+        study: optuna.Study,
+        say: Say,
+    ) -> None:
+        from optuna.trial import TrialState
+
+        say(f"{generation[0][0].stage}: {len(generation)} settings on {len(self.seeds)} splits")
+        asked = {trial.number: question for trial, question in generation}
+
+        def prune(trial: Trial, epoch: int, mean: float) -> bool:
+            asked[trial.number].report(mean, epoch)
+            return asked[trial.number].should_prune()
+
+        evaluator.train([trial for trial, _ in generation], self.seeds, prune)
+        for trial, question in generation:
+            # One that failed counts as cut short, so that the sampler keeps away from it.
+            if math.isfinite(value := trial.mean(self.seeds)):
+                study.tell(question, value)
+            else:
+                study.tell(question, state=TrialState.PRUNED)
+
+
+class _Asker:
+    """Optuna's study in a journal, in the terms of this package."""
+
+    def __init__(self, plan: Bayes, space: Space, start: Settings, evaluator: Evaluator) -> None:
+        optuna = import_optuna()
+        self.plan, self.space, self.evaluator = plan, space, evaluator
+        self.ranges = {name: _distribution(known) for name, known in space.ranges.items()}
+        journal = optuna.storages.journal.JournalFileBackend(str(journal_file(evaluator.trials.path)))
+        storage = optuna.storages.JournalStorage(journal)
+        self.study = optuna.create_study(
+            storage=storage, study_name="node2seq", direction="maximize", load_if_exists=True
+        )
+        known = len(self.study.get_trials(deepcopy=False))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # Another seed when it goes on, because the same would propose the first trials again.
+            self.study.sampler = optuna.samplers.TPESampler(
+                seed=plan.seed + known, n_startup_trials=2 * plan.batch, multivariate=True, constant_liar=True
+            )
+        self.study.pruner = optuna.pruners.MedianPruner(
+            n_startup_trials=plan.batch, n_warmup_steps=round(_GRACE * evaluator.base.settings.epochs)
+        )
+        if known == 0:
+            places = {name: known.at(known.place_of(start[name])) for name, known in space.ranges.items()}
+            self.study.enqueue_trial({name: self._asked(name, value) for name, value in places.items()})
+
+    def finished(self) -> list[Trial]:
+        """The trials of former processes that count."""
+        from optuna.trial import TrialState
+
+        ended = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        return [self._trial(one.params, "before") for one in ended]
+
+    def unfinished(self) -> list[tuple[Trial, optuna.trial.Trial]]:
+        """What a killed process had asked for, asked again."""
+        from optuna.trial import TrialState
+
+        lost = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        for one in lost:
+            self.study.tell(one.number, state=TrialState.FAIL)
+            self.study.enqueue_trial(one.params)
+        return [self._ask("taken up") for _ in lost]
+
+    def generation(self) -> list[tuple[Trial, optuna.trial.Trial]]:
+        """As many new trials as one program takes, or as are left."""
+        from optuna.trial import TrialState
+
+        done = len(self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+        found: list[tuple[Trial, optuna.trial.Trial]] = []
+        for _ in range(min(self.plan.batch, self.plan.trials - done)):
+            if found:
+                first = found[0][1].params
+                self.study.enqueue_trial({name: first[name] for name in self.space.shape})
+            found.append(self._ask(f"trials from {done}"))
+        return found
+
+    def _ask(self, stage: str) -> tuple[Trial, optuna.trial.Trial]:
+        question = self.study.ask(self.ranges)
+        return self._trial(question.params, stage), question
+
+    def _trial(self, params: dict[str, Any], stage: str) -> Trial:
+        settings = {
+            name: value if isinstance(known := self.space.ranges[name], Choice) else known.at(value)
+            for name, value in params.items()
+        }
+        return self.evaluator.trials.trial({name: settings[name] for name in self.space.ranges}, stage)
+
+    def _asked(self, name: str, value: Any) -> Any:
+        known = self.space.ranges[name]
+        return value if isinstance(known, Choice) else known.place_of(value)
+
+
+def journal_file(trials: Path) -> Path:
+    """Where optuna keeps its own record."""
+    return trials.with_suffix(".journal")
+
+
+def import_optuna() -> Any:
+    """Optuna, or an error that says how to get it."""
+    try:
+        import optuna
+        import optuna.storages.journal
+    except ImportError as error:
+        raise Node2SeqError(
+            "the sampler bayes",
+            "it needs optuna, which is not installed",
+            "Run `pip install 'node2seq[tune]'`, or take --sampler halving",
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _distribution(known: Range) -> Any:
+    """Choices as they are; numbers by their place in the range, where equal steps matter alike."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    return CategoricalDistribution(known.values) if isinstance(known, Choice) else FloatDistribution(0.0, 1.0)
