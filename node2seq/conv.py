@@ -4,7 +4,6 @@
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parameter import Parameter, UninitializedParameter
 from torch_geometric.nn import Linear, MessagePassing
@@ -164,7 +163,7 @@ class Node2SeqConv(MessagePassing):
         self.kernel_size = kernel_size
         self.readout = readout
         self.hops = hops
-        self.threshold = float(threshold)
+        self.threshold: float | Tensor = float(threshold)  # or one for each of R runs, [R]
         self.root = root
         self.nonlocal_order = nonlocal_order
         self.order = order
@@ -237,18 +236,21 @@ class Node2SeqConv(MessagePassing):
             sequences, reach = sequences_of(
                 edge_index,
                 flow=self.flow,
-                num_sources=key.size(0),
-                num_targets=query.size(0),
+                num_sources=key.size(-2),
+                num_targets=query.size(-2),
                 add_self_loops=self.add_self_loops,
                 hops=self.hops,
             )
+            # R runs are the disjoint union of R copies of the graph.
+            runs, shape = ops.runs_of(key), query.shape
+            sequences, key, query = sequences.copies(runs), key.flatten(0, -2), query.flatten(0, -2)
             ranking = ops.arrange(  # eqs. 2 to 4: the order of the neighbours
                 query,
                 key,
                 sequences,
-                reach=reach,
+                reach=None if reach is None else reach.copies(runs),
                 hops=self.hops,
-                threshold=self.threshold,
+                threshold=self._threshold_of_each(shape, key.dtype),
                 joint=self.nonlocal_order == "joint",
                 backend=backend,
             )
@@ -259,15 +261,24 @@ class Node2SeqConv(MessagePassing):
             else:
                 ranked = ranking.ranked(sequences, self.hops)
                 out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
-            out = out + _project(self.lin_root, query if self.root == "projected" else x_dst)  # eq. 7
-            if self.bias is not None:
-                out = out + self.bias
+            out = out.view(shape)
+            out = out + _project(
+                self.lin_root, query.view(shape) if self.root == "projected" else x_dst
+            )  # eq. 7
+            out = ops.add_bias(out, self.bias)
         out = out.to(out_dtype)
 
         if return_trace:
             is_nonlocal = ranking.entry < 0
             return out, Trace(sequences.rows.ptr, ranking.node, ranking.score, is_nonlocal, winner)
         return out
+
+    def _threshold_of_each(self, shape: torch.Size, dtype: torch.dtype) -> float | Tensor:
+        """The threshold, or each run's for every one of its targets, [R * N]."""
+        threshold = self.threshold
+        if isinstance(threshold, Tensor):
+            threshold = threshold.to(dtype)[:, None].expand(shape[:-1]).reshape(-1)
+        return threshold
 
     def _convolve(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
         weight = self._kernel(x.dtype)
@@ -362,7 +373,8 @@ class Node2SeqConv(MessagePassing):
             )
         for side, x, lin in (("source", x_src, self.lin), ("target", x_dst, self.lin_dst or self.lin)):
             name = "x" if x_src is x_dst else f"x_{side}"
-            if not isinstance(x, Tensor) or x.dim() != 2:
+            stacked = not isinstance(lin.weight, UninitializedParameter) and lin.weight.dim() == 3
+            if not isinstance(x, Tensor) or not (x.dim() == 2 or (stacked and x.dim() == 3)):
                 given = f"a tensor of shape {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
                 raise Node2SeqError(
                     f"{name} is {given}", "node features are a matrix", "Pass shape [num_nodes, channels]"
@@ -371,14 +383,14 @@ class Node2SeqConv(MessagePassing):
                 raise Node2SeqError(
                     f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
                 )
-            width = x.size(1)
+            width = x.size(-1)
             if not isinstance(lin.weight, UninitializedParameter):
-                width = lin.weight.size(1)
+                width = lin.weight.size(-1)
             elif lin is self.lin:  # a lazy projection that both sides share takes its width from the sources
-                width = x_src.size(1)
-            if x.size(1) != width:
+                width = x_src.size(-1)
+            if x.size(-1) != width:
                 raise Node2SeqError(
-                    f"{name} has {x.size(1)} channels",
+                    f"{name} has {x.size(-1)} channels",
                     f"the layer projects it from {width}",
                     f"Pass {width} channels, or make the layer with another in_channels: a tuple of two "
                     "where sources and targets differ",
@@ -393,10 +405,10 @@ class Node2SeqConv(MessagePassing):
         if size is not None:
             given = (size[self._source], size[self._target])
             for side, x, count in (("source", x_src, given[0]), ("target", x_dst, given[1])):
-                if count is not None and count != x.size(0):
+                if count is not None and count != x.size(-2):
                     raise Node2SeqError(
                         f"size={tuple(size)}",
-                        f"there are features for {x.size(0)} {side} nodes, not {count}",
+                        f"there are features for {x.size(-2)} {side} nodes, not {count}",
                         "Pass one feature row per node, or leave size out",
                     )
         return x_src, x_dst
@@ -413,8 +425,8 @@ def _project(lin: Linear, x: Tensor) -> Tensor:
         lin.initialize_parameters(lin, (x,))
     dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     if x.dtype == lin.weight.dtype == dtype:
-        return lin(x)
-    return F.linear(x.to(dtype), lin.weight.to(dtype))
+        return ops.apply(lin, x)
+    return ops.linear(x.to(dtype), lin.weight.to(dtype))
 
 
 def _check_in_channels(in_channels: Any) -> int | tuple[int, int]:

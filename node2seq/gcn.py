@@ -37,15 +37,16 @@ class GCNConv(torch_geometric.nn.GCNConv):
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
-            num_sources=x.size(0),
-            num_targets=x.size(0),
+            num_sources=x.size(-2),
+            num_targets=x.size(-2),
             add_self_loops=self.add_self_loops,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
-        x = self.lin(x)
+        x = ops.apply(self.lin, x)
         backend = ops.choose_backend(self.backend, x)
-        out = backend.aggregate(x, sequences, sequences.gcn_weights(x.dtype))
-        return out if self.bias is None else out + self.bias
+        union = sequences.copies(ops.runs_of(x))
+        out = backend.aggregate(x.flatten(0, -2), union, union.gcn_weights(x.dtype)).view(x.shape)
+        return ops.add_bias(out, self.bias)
 
     def _can_fuse(self, edge_index: Any, edge_weight: OptTensor) -> bool:
         default = self.normalize and not self.improved and self.decomposed_layers == 1

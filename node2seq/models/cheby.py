@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
@@ -51,29 +50,32 @@ class ChebConv(torch_geometric.nn.ChebConv):
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
-            num_sources=x.size(0),
-            num_targets=x.size(0),
+            num_sources=x.size(-2),
+            num_targets=x.size(-2),
             add_self_loops=False,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
-        laplacian = _scaled_laplacian(sequences, x.dtype)
-        weights = torch.cat([lin.weight for lin in self.lins])  # pyright: ignore[reportCallIssue, reportArgumentType]
-        terms = F.linear(x, weights).split(self.out_channels, dim=1)
+        weights = torch.cat([lin.weight for lin in self.lins], dim=-2)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        projected = ops.linear(x, weights)
+        union = sequences.copies(ops.runs_of(projected))
+        laplacian = _scaled_laplacian(union, x.dtype)
+        terms = projected.flatten(0, -2).split(self.out_channels, dim=1)
         backend = ops.choose_backend(self.backend, terms[0])
         later, latest = torch.zeros_like(terms[0]), torch.zeros_like(terms[0])
         for term in reversed(terms[1:]):
-            later, latest = term + 2.0 * backend.aggregate(later, sequences, laplacian) - latest, later
+            later, latest = term + 2.0 * backend.aggregate(later, union, laplacian) - latest, later
         out = terms[0] - latest
         if len(terms) > 1:
-            out = out + backend.aggregate(later, sequences, laplacian)
-        return out if self.bias is None else out + self.bias
+            out = out + backend.aggregate(later, union, laplacian)
+        return ops.add_bias(out.view(*projected.shape[:-1], -1), self.bias)
 
 
 def _scaled_laplacian(sequences: ops.Sequences, dtype: torch.dtype) -> Tensor:
     """Each entry's weight in 2 L / λ − I for λ = 2: minus the normalised adjacency without self loops."""
     target, source = sequences.rows.target, sequences.index
     loop = target == source
-    degree = torch.bincount(source[~loop], minlength=sequences.num_sources)
+    # Whole numbers, so the sums are exact in any order; no shape depends on values.
+    degree = source.new_zeros(sequences.num_sources).index_add(0, source, (~loop).long())
     scale = degree.to(dtype).pow(-0.5)
     scale = scale.masked_fill(scale.isinf(), 0.0)
     return (-scale[target] * scale[source]).masked_fill(loop, 0.0)

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
@@ -70,7 +69,7 @@ class GATConv(torch_geometric.nn.GATConv):
         """
         if not self._can_fuse(x, edge_index, kwargs):
             return super().forward(x, edge_index, **kwargs)
-        nodes = x.size(0)
+        nodes = x.size(-2)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
@@ -79,30 +78,32 @@ class GATConv(torch_geometric.nn.GATConv):
             add_self_loops=self.add_self_loops,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
-        by_head = sequences.copies(self.heads)
         assert self.lin is not None
-        values = self.lin(x).view(nodes, self.heads, self.out_channels).transpose(0, 1)  # [H, N, C]
+        projected = ops.apply(self.lin, x)
+        runs = projected.shape[:-2]  # none, or R: the heads of R runs are R * H copies of the graph
+        by_head = sequences.copies(ops.runs_of(projected) * self.heads)
+        values = projected.view(*runs, nodes, self.heads, self.out_channels).transpose(-3, -2)  # [H, N, C]
         backend = ops.choose_backend(self.backend, values)
         source, target = (  # [H * N]
-            (values * att.transpose(0, 1)).sum(-1).view(-1) for att in (self.att_src, self.att_dst)
+            (values * att.transpose(-3, -2)).sum(-1).view(-1) for att in (self.att_src, self.att_dst)
         )
         alpha = backend.attention(source, target, by_head, self.negative_slope)  # [H * E]
-        alpha = self._drop(alpha.view(self.heads, -1), sequences, n_id).reshape(-1)
+        alpha = self._drop(alpha.view(*runs, self.heads, -1), sequences, n_id).reshape(-1)
         out = backend.aggregate(values.reshape(-1, self.out_channels), by_head, alpha)
-        out = out.view(self.heads, nodes, self.out_channels)
-        out = out.transpose(0, 1).reshape(nodes, -1) if self.concat else out.mean(dim=0)
-        return out if self.bias is None else out + self.bias
+        out = out.view(*runs, self.heads, nodes, self.out_channels)
+        out = out.transpose(-3, -2).reshape(*runs, nodes, -1) if self.concat else out.mean(dim=-3)
+        return ops.add_bias(out, self.bias)
 
     def _drop(self, alpha: Tensor, sequences: ops.Sequences, n_id: Tensor | None) -> Tensor:
         """Drops attentions by the ids of their two nodes, so that it matters not how batches are cut."""
         dropout = self.attention_dropout
-        if not self.training or dropout.p == 0.0:
+        if not dropout.drops:
             return alpha
         source, target = sequences.index, sequences.rows.target
         if n_id is not None:
             source, target = n_id[source], n_id[target]
-        edge = ops.pair_word(torch.zeros_like(dropout.seed), target, source)
-        return dropout(alpha.t(), edge).t()
+        edge = ops.pair_word(target.new_zeros(()), target, source)
+        return dropout(alpha.transpose(-2, -1), edge).transpose(-2, -1)
 
     def _can_fuse(self, x: Any, edge_index: Any, kwargs: dict[str, Any]) -> bool:
         default = self.lin is not None and self.res is None and self.edge_dim is None

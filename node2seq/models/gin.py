@@ -1,6 +1,6 @@
 """The graph isomorphism network for node classification, and its layer aggregated deterministically."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch.nn.functional as F
 import torch_geometric.nn
@@ -36,14 +36,15 @@ class GINConv(torch_geometric.nn.GINConv):
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
-            num_sources=x.size(0),
-            num_targets=x.size(0),
+            num_sources=x.size(-2),
+            num_targets=x.size(-2),
             add_self_loops=False,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
-        ones = x.new_ones(sequences.rows.num_entries)
-        out = ops.choose_backend(self.backend, x).aggregate(x, sequences, ones)
-        return self.nn(out + (1 + self.eps) * x)
+        union = sequences.copies(ops.runs_of(x))
+        ones = x.new_ones(union.rows.num_entries)
+        out = ops.choose_backend(self.backend, x).aggregate(x.flatten(0, -2), union, ones).view(x.shape)
+        return ops.apply(cast("nn.Module", self.nn), out + (1 + self.eps.unsqueeze(-1)) * x)
 
 
 class GIN(nn.Module):
@@ -96,7 +97,7 @@ class GIN(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
-        return self.lin(self.dropouts[2](self.embed(x, edge_index, n_id), n_id))
+        return ops.apply(self.lin, self.dropouts[2](self.embed(x, edge_index, n_id), n_id))
 
 
 def _two_layers(width: int, hidden: int) -> nn.Sequential:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from node2seq import ops
@@ -61,23 +60,27 @@ class LGCL(nn.Module):
         sequences, _ = sequences_of(
             edge_index,
             flow="source_to_target",
-            num_sources=x.size(0),
-            num_targets=x.size(0),
+            num_sources=x.size(-2),
+            num_targets=x.size(-2),
             add_self_loops=True,
             merge_duplicates=False,
         )
         backend = ops.choose_backend(self.backend, x)
         x = self.dropouts[0](x, n_id)
-        values = backend.largest(x, sequences, sequences.gcn_weights(x.dtype), self.k)
-        hidden = _convolve(self.conv1, torch.cat([x[:, None], values], dim=1))  # [N, 1 + k / 2, middle]
-        hidden = self.dropouts[1](hidden.flatten(1), n_id).view_as(hidden)
-        return self.norm(_convolve(self.conv2, hidden).squeeze(1))
+        union = sequences.copies(ops.runs_of(x))
+        values = backend.largest(x.flatten(0, -2), union, union.gcn_weights(x.dtype), self.k)
+        values = values.view(*x.shape[:-1], self.k, -1)
+        hidden = _convolve(self.conv1, torch.cat([x.unsqueeze(-2), values], dim=-2))  # [N, 1 + k / 2, middle]
+        hidden = self.dropouts[1](hidden.flatten(-2), n_id).view_as(hidden)
+        return ops.apply(self.norm, _convolve(self.conv2, hidden).squeeze(-2))
 
 
 def _convolve(conv: nn.Conv1d, sequence: Tensor) -> Tensor:
     """The convolution over [N, length, C] as one matrix product: cuDNN may not be deterministic."""
-    windows = sequence.unfold(1, conv.kernel_size[0], 1)  # [N, places, C, taps]
-    return F.linear(windows.flatten(2), conv.weight.flatten(1), conv.bias)
+    windows = sequence.unfold(-2, conv.kernel_size[0], 1)  # [N, places, C, taps]
+    *rows, places = windows.shape[:-2]
+    flat = windows.flatten(-2).reshape(*rows[:-1], rows[-1] * places, -1)
+    return ops.linear(flat, conv.weight.flatten(-2), conv.bias).view(*rows, places, -1)
 
 
 class LGCN(nn.Module):
@@ -139,7 +142,7 @@ class LGCN(nn.Module):
         """The node embeddings before the last layer, [N, H + num_lgcl * lgcl_channels]."""
         x = self.embedding(self.dropouts[0](x, n_id), edge_index)
         for layer in self.layers:
-            x = torch.cat([x, layer(x, edge_index, n_id)], dim=1)
+            x = torch.cat([x, layer(x, edge_index, n_id)], dim=-1)
         return x
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from node2seq import ops
 from node2seq.models.dropouts import make_dropouts
 
 
@@ -51,8 +52,8 @@ class MLP(nn.Module):
         n_id: Tensor | None = None,
     ) -> Tensor:
         """The node embeddings before the last layer, [N, H]."""
-        return F.relu(self.lins[0](self.dropouts[0](x, n_id)))
+        return F.relu(ops.apply(self.lins[0], self.dropouts[0](x, n_id)))
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
-        return self.lins[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id))
+        return ops.apply(self.lins[1], self.dropouts[1](self.embed(x, edge_index, n_id), n_id))

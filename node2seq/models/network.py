@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from node2seq import ops
 from node2seq.conv import Node2SeqConv
 from node2seq.errors import check_choice
 from node2seq.gcn import GCNConv
@@ -233,8 +234,8 @@ class Node2Seq(nn.Module):
         x = self._drop_input(x, n_id)
         out = self._apply_layer(2, self.dropouts[2](self._embed(x, edge_index, n_id), n_id), edge_index)
         if self.own_layers is not None and self.own_drop is not None:
-            hidden = self._activate(self.own_layers[0](x))
-            out = out + self.own_layers[1](self.own_drop(hidden, n_id))
+            hidden = self._activate(ops.apply(self.own_layers[0], x))
+            out = out + ops.apply(self.own_layers[1], self.own_drop(hidden, n_id))
         return self.smooth(out, edge_index)
 
 

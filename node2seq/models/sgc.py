@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
@@ -36,19 +35,21 @@ class SGConv(torch_geometric.nn.SGConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
         if edge_weight is not None or self.cached or not can_fuse(self, edge_index):
             return super().forward(x, edge_index, edge_weight)
-        x = F.linear(x, self.lin.weight)
+        x = ops.linear(x, self.lin.weight)
         backend = ops.choose_backend(self.backend, x)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
-            num_sources=x.size(0),
-            num_targets=x.size(0),
+            num_sources=x.size(-2),
+            num_targets=x.size(-2),
             add_self_loops=self.add_self_loops,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
         )
+        union, shape = sequences.copies(ops.runs_of(x)), x.shape
+        x = x.flatten(0, -2)
         for _ in range(self.K):
-            x = backend.aggregate(x, sequences, sequences.gcn_weights(x.dtype))
-        return x if self.lin.bias is None else x + self.lin.bias
+            x = backend.aggregate(x, union, union.gcn_weights(x.dtype))
+        return ops.add_bias(x.view(shape), self.lin.bias)
 
 
 class SGC(nn.Module):

@@ -48,17 +48,19 @@ class Smoothing(nn.Module):
         sequences, _ = sequences_of(
             edge_index,
             flow="source_to_target",
-            num_sources=x.size(0),
-            num_targets=x.size(0),
+            num_sources=x.size(-2),
+            num_targets=x.size(-2),
             add_self_loops=True,
             merge_duplicates=False,
         )
         backend = ops.choose_backend(self.backend, x)
+        union, shape = sequences.copies(ops.runs_of(x)), x.shape
+        x = x.flatten(0, -2)
         start = self.teleport * x
-        weights = sequences.gcn_weights(x.dtype) * (1.0 - self.teleport)
+        weights = union.gcn_weights(x.dtype) * (1.0 - self.teleport)
         for _ in range(self.steps):
-            x = backend.aggregate(x, sequences, weights) + start
-        return x
+            x = backend.aggregate(x, union, weights) + start
+        return x.view(shape)
 
     def extra_repr(self) -> str:
         """The settings."""

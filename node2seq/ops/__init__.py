@@ -30,6 +30,7 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
+from node2seq.ops.linear import add_bias, apply, linear, runs_of
 from node2seq.ops.order import rearrange
 from node2seq.ops.plan import PLANS, build_sequences, check_ids, is_tracing
 from node2seq.ops.reach import Reach
@@ -45,6 +46,8 @@ __all__ = [
     "Reach",
     "Rows",
     "Sequences",
+    "add_bias",
+    "apply",
     "arrange",
     "build_sequences",
     "check_backend",
@@ -52,8 +55,10 @@ __all__ = [
     "choose_backend",
     "counter_dropout",
     "is_tracing",
+    "linear",
     "pair_word",
     "rearrange",
+    "runs_of",
 ]
 
 # Those that run everywhere.
@@ -131,7 +136,7 @@ def arrange(
     *,
     reach: Reach | None = None,
     hops: int = 1,
-    threshold: float = 0.0,
+    threshold: float | Tensor = 0.0,
     joint: bool = True,
     backend: ModuleType,
 ) -> Ranking:

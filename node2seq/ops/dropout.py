@@ -141,9 +141,14 @@ class Dropout(nn.Module):
         self.seed.copy_(torch.randint(2**62, self.seed.shape))
         self.step.zero_()
 
+    @property
+    def drops(self) -> bool:
+        """Whether the next call may drop anything."""
+        return self.training and (isinstance(self.p, Tensor) or self.p != 0)
+
     def forward(self, x: Tensor, nodes: Tensor | None = None) -> Tensor:
         """Drops elements of ``x`` while training."""
-        if not self.training or (not isinstance(self.p, Tensor) and self.p == 0):
+        if not self.drops:
             return x
         x = counter_dropout(x, self.p, self.seed, self.step, self.layer, nodes, self.whole_rows)
         self.step.add_(1)

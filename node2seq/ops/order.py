@@ -16,16 +16,28 @@ def rearrange(ranking: Ranking, sequences: Sequences, seed: Tensor | None) -> Ra
     Args:
         ranking (Ranking): What stands at each position now.
         sequences (Sequences): The graph's own entries, which give the shape and the degrees.
-        seed (torch.Tensor, optional): For a random order of each target's own; by degree if not given.
+        seed (torch.Tensor, optional): For a random order of each target's own, or one for each of the R runs
+            that the graph is a disjoint union of, [R]; by degree if not given.
     """
     target = sequences.rows.target
     if seed is None:
         place = degree_order(sequences)[ranking.node]
         order = (target * max(sequences.num_sources, 1) + place).argsort(stable=True)
     else:
-        word = pair_word(seed, target, ranking.node).long() + 2**31
+        word = _word_of_each(seed, ranking, sequences).long() + 2**31
         order = (target << 32 | word).argsort(stable=True)
     return Ranking(*(values[order] for values in ranking))
+
+
+def _word_of_each(seed: Tensor, ranking: Ranking, sequences: Sequences) -> Tensor:
+    """A random word for each entry, by the numbers that its two nodes have within a run."""
+    target, node = sequences.rows.target, ranking.node
+    if seed.dim():
+        runs = seed.numel()
+        target = target % (sequences.rows.num_rows // runs)
+        node = node % (sequences.num_sources // runs)
+        seed = seed.repeat_interleave(target.numel() // runs, output_size=target.numel())
+    return pair_word(seed, target, node)
 
 
 def degree_order(sequences: Sequences) -> Tensor:

@@ -1,0 +1,71 @@
+"""Dense maps whose weights may be those of R runs, with a leading dimension of runs.
+
+Features of one kind for all runs are [N, C], features of each run [R, N, C]; results of stacked weights are
+[R, N, D]. A plain layer works as ever.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+import torch_geometric.nn
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+
+def runs_of(x: Tensor) -> int:
+    """How many runs' features these are."""
+    return x.size(0) if x.dim() == 3 else 1
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Rows times the transposed weight [D, C], or each run's rows times its own, [R, D, C]."""
+    if weight.dim() == 2:
+        return F.linear(x, weight, bias)
+    if x.dim() == 2:  # one product for all runs
+        out = F.linear(x, weight.flatten(0, 1)).view(x.size(0), *weight.shape[:2]).transpose(0, 1)
+    else:
+        out = x @ weight.transpose(1, 2)
+    return add_bias(out, bias)
+
+
+def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    """A bias [D] for all rows, or one for each run's rows, [R, D]."""
+    return x if bias is None else x + bias.unsqueeze(-2)
+
+
+def apply(module: nn.Module, x: Tensor) -> Tensor:
+    """Call a linear layer, a batch normalisation, or several modules in a row, of one run or of R."""
+    if isinstance(module, nn.Sequential):
+        for part in module:
+            x = apply(part, x)
+        return x
+    weight = getattr(module, "weight", None)
+    if weight is None or isinstance(weight, UninitializedParameter):
+        return module(x)
+    if isinstance(module, (nn.Linear, torch_geometric.nn.Linear)) and weight.dim() == 3:
+        return linear(x, weight, module.bias)
+    if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:
+        return _batch_norm(module, x)
+    return module(x)
+
+
+def _batch_norm(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
+    """Each run's channels as channels of their own."""
+    runs, nodes, channels = x.shape
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    if norm.training:
+        norm.num_batches_tracked.add_(1)
+    out = F.batch_norm(
+        x.transpose(0, 1).reshape(nodes, runs * channels),
+        norm.running_mean.view(-1),
+        norm.running_var.view(-1),
+        norm.weight.view(-1),
+        norm.bias.view(-1),
+        norm.training,
+        norm.momentum,
+        norm.eps,
+    )
+    return out.view(nodes, runs, channels).transpose(0, 1)
