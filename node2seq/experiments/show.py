@@ -81,14 +81,14 @@ class Board:
         table = rich.table.Table(
             title=f"{self.made} of {self.total} runs, {self._left()}", box=rich.box.SIMPLE_HEAD
         )
-        for heading in ("column", "model", "study", "runs", "test"):
+        for heading in ("column", "model", "variant", "study", "runs", "test"):
             table.add_column(heading, justify="right" if heading in ("runs", "test") else "left")
         for cell, tests in self._tests.items():
             style = "dim" if not tests else "green" if len(tests) == len(self._wanted[cell]) else ""
             mean = f"{statistics.fmean(tests):.1f}" if tests else "–"
             spread = f" ± {statistics.stdev(tests):.1f}" if len(tests) > 1 else ""
             runs = f"{len(tests)}/{len(self._wanted[cell])}"
-            table.add_row(cell.column, cell.model, cell.study, runs, mean + spread, style=style)
+            table.add_row(cell.column, cell.model, cell.variant, cell.study, runs, mean + spread, style=style)
         return table
 
     def _left(self) -> str:

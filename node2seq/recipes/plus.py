@@ -25,7 +25,7 @@ def _inherited(model: str) -> dict[str, Recipe]:
             **{name: getattr(own.settings, name) for name in TRAINING_OPTIONS},
         )
         for column, own in _NODE2SEQ.items()
-        if column in paper.RECIPES[model]
+        if column in paper.RECIPES.get(model, {})
     }
 
 
@@ -33,6 +33,6 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "node2seq": _NODE2SEQ,
     **{
         model: {**_inherited(model), **_BASELINES.get(model, {})}
-        for model in ("gcn", "gat", "cheby", "sgc", "lgcn")
+        for model in ("gcn", "gat", "cheby", "sgc", "lgcn", "mlp")
     },
 }
