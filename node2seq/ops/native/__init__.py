@@ -1,0 +1,21 @@
+"""The CPU backend: loops that numba compiles on the user's machine, on all cores. Loaded when first used.
+
+Deterministic whatever the number of threads: what is written for a row depends on that row alone.
+"""
+
+from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, score
+from node2seq.ops.native.ranking import arrange
+from node2seq.ops.native.window_max import convolve_max
+from node2seq.ops.native.window_sum import convolve_sum
+
+__all__ = [
+    "aggregate",
+    "arrange",
+    "attention",
+    "convolve_max",
+    "convolve_sum",
+    "largest",
+    "precedence",
+    "rank",
+    "score",
+]

@@ -1,0 +1,365 @@
+"""The loops that numba compiles: over rows ``first`` to ``last - 1``, each row by itself.
+
+All in one file: numba's cache notices when the file of a kernel changes, and no other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+# Sums may be regrouped and fused, so that they fill vector registers. NaN, infinity and signed zero keep their
+# meaning, which fastmath=True would give away.
+_REGROUP = {"reassoc", "contract"}
+# A long sum is cut into parts: it then loses no more digits than a pairwise one.
+_LONGEST_SUM = 64
+# So many keys are sorted by counting, for each, the smaller ones: a loop without branches.
+_COUNTED = 64
+
+
+def _compiled(function: Any) -> Any:
+    """Compiles on the first call; the machine code is kept between processes where a folder can be written."""
+    options: dict[str, Any] = {"nogil": True, "fastmath": _REGROUP}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's own can be written
+        return njit(**options)(function)
+
+
+# Sorting #######################################################################
+
+
+@_compiled
+def _to_keys(score: Any, keys: Any) -> None:
+    """Whole numbers that ascend where scores descend; NaN comes first, and −0.0 equals +0.0."""
+    bits = score.view(keys.dtype)
+    sign = 8 * keys.itemsize - 1
+    positive = (1 << sign) - 1
+    for e in range(keys.size):
+        score[e] += 0  # turns −0.0 into +0.0
+    for e in range(keys.size):
+        ascending = bits[e] ^ ((bits[e] >> sign) & positive)
+        keys[e] = ~ascending if score[e] == score[e] else ~positive
+
+
+@_compiled
+def _count_smaller(keys: Any, place: Any) -> Any:
+    """The number of smaller keys, for each key; whether all of them differ."""
+    total = 0
+    for i in range(keys.size):
+        key, smaller = keys[i], 0
+        for j in range(keys.size):
+            smaller += keys[j] < key
+        place[i] = smaller
+        total += smaller
+    return total == keys.size * (keys.size - 1) // 2
+
+
+@_compiled
+def _sort_block(keys: Any, items: Any, sorted_keys: Any, sorted_items: Any, place: Any) -> None:
+    """A stable sort of few keys, and of the items that belong to them."""
+    if not _count_smaller(keys, place):
+        for i in range(keys.size):
+            for j in range(i):
+                place[i] += keys[j] == keys[i]
+    for i in range(keys.size):
+        sorted_keys[place[i]] = keys[i]
+        sorted_items[place[i]] = items[i]
+
+
+@_compiled
+def _merge(keys: Any, items: Any, middle: Any, merged_keys: Any, merged_items: Any) -> None:
+    """Merges two sorted halves; among equals the first half's go first."""
+    left, right, at = 0, middle, 0
+    while left < middle and right < keys.size:
+        take_right = keys[right] < keys[left]
+        taken = right if take_right else left
+        merged_keys[at] = keys[taken]
+        merged_items[at] = items[taken]
+        right += take_right
+        left += not take_right
+        at += 1
+    for place in range(left, middle):
+        merged_keys[at] = keys[place]
+        merged_items[at] = items[place]
+        at += 1
+    for place in range(right, keys.size):
+        merged_keys[at] = keys[place]
+        merged_items[at] = items[place]
+        at += 1
+
+
+@_compiled
+def _sort(keys: Any, items: Any, spare_keys: Any, spare_items: Any, place: Any) -> None:
+    """A stable sort of keys, and of the items that belong to them, in place."""
+    count = keys.size
+    for start in range(0, count, _COUNTED):
+        end = min(start + _COUNTED, count)
+        _sort_block(
+            keys[start:end], items[start:end], spare_keys[start:end], spare_items[start:end], place
+        )
+    width = _COUNTED
+    while width < count:
+        for start in range(0, count, 2 * width):
+            end = min(start + 2 * width, count)
+            _merge(
+                spare_keys[start:end],
+                spare_items[start:end],
+                min(width, end - start),
+                keys[start:end],
+                items[start:end],
+            )
+        keys, items, spare_keys, spare_items = spare_keys, spare_items, keys, items
+        width *= 2
+    # Here the spare ones are the sorted ones: the caller's own, if that was an odd number of passes.
+    keys[:] = spare_keys
+    items[:] = spare_items
+
+
+# Equations 2 and 3 #############################################################
+
+
+@_compiled
+def _dot(a: Any, b: Any) -> Any:
+    total = a.dtype.type(0)
+    for c in range(a.size):
+        total += a[c] * b[c]
+    return total
+
+
+@_compiled
+def _settle_ties(keys: Any, items: Any, key: Any, sources: Any, spare: Any) -> None:
+    """Orders equal keys by their own score, descending; the sort before left them by ascending id."""
+    own, own_keys, spare_keys, spare_items, place = spare
+    start = 0
+    while start < keys.size:
+        end = start + 1
+        while end < keys.size and keys[end] == keys[start]:
+            end += 1
+        if end - start > 1:
+            count = end - start
+            for e in range(count):
+                source = key[sources[items[start + e]]]
+                own[e] = _dot(source, source)
+            _to_keys(own[:count], own_keys[:count])
+            _sort(own_keys[:count], items[start:end], spare_keys[:count], spare_items[:count], place)
+        start = end
+
+
+@_compiled
+def arrange(
+    first: Any,
+    last: Any,
+    query: Any,
+    key: Any,
+    ptr: Any,
+    index: Any,
+    longest: Any,
+    like_key: Any,
+    score: Any,
+    ranked: Any,
+    place: Any,
+) -> None:
+    """Scores each target's sources and sorts them: the score and the place of each entry, who stands where.
+
+    Sources ascend within a row, so that among equals the smaller id comes first by itself.
+    """
+    own = np.empty(longest, score.dtype)
+    keys, own_keys, spare_keys = (
+        np.empty(longest, like_key.dtype),
+        np.empty(longest, like_key.dtype),
+        np.empty(longest, like_key.dtype),
+    )
+    items, spare_items = np.empty(longest, place.dtype), np.empty(longest, place.dtype)
+    for i in range(first, last):
+        start, end = ptr[i], ptr[i + 1]
+        count = end - start
+        sources = index[start:end]
+        for e in range(count):
+            score[start + e] = _dot(query[i], key[sources[e]])
+        _to_keys(score[start:end], keys[:count])
+        at = place[start:end]
+        if count <= _COUNTED and _count_smaller(keys[:count], at):
+            for e in range(count):
+                ranked[start + at[e]] = sources[e]
+            continue
+        for e in range(count):
+            items[e] = e
+        _sort(keys[:count], items[:count], spare_keys[:count], spare_items[:count], at)
+        _settle_ties(keys[:count], items[:count], key, sources, (own, own_keys, spare_keys, spare_items, at))
+        for p in range(count):
+            at[items[p]] = p
+            ranked[start + p] = sources[items[p]]
+
+
+# Equations 5 and 6, the largest window #########################################
+
+
+@_compiled
+def _add_taps(projected: Any, nodes: Any, value: Any) -> None:
+    """The window over some nodes: node t under tap t; two at a time, which halves the passes over the sum."""
+    taps = nodes.size
+    if taps % 2:
+        row = projected[nodes[0], 0]
+        for c in range(value.size):
+            value[c] = row[c]
+    else:
+        row, other = projected[nodes[0], 0], projected[nodes[1], 1]
+        for c in range(value.size):
+            value[c] = row[c] + other[c]
+    for t in range(2 - taps % 2, taps, 2):
+        row, other = projected[nodes[t], t], projected[nodes[t + 1], t + 1]
+        for c in range(value.size):
+            value[c] += row[c] + other[c]
+
+
+@_compiled
+def window_max(
+    first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out: Any, winner: Any
+) -> None:
+    """The largest window sum of each channel, and the first window that reaches it."""
+    kernel_size, channels = projected.shape[1], projected.shape[2]
+    value = np.empty(channels, projected.dtype)
+    for i in range(first, last):
+        start, length = ptr[i], ptr[i + 1] - ptr[i]
+        best, at = out[i], winner[i]
+        at[:] = 0
+        if length == 0:
+            best[:] = 0
+            continue
+        seen = min(kernel_size, length)
+        _add_taps(projected, nodes[start : start + seen], best)
+        for p in range(1, length - kernel_size + 1):
+            _add_taps(projected, nodes[start + p : start + p + kernel_size], value)
+            for c in range(channels):
+                # NaN is larger than everything, and the first one stays: it has to be seen in the output.
+                if not value[c] <= best[c] and best[c] == best[c]:
+                    best[c] = value[c]
+                    at[c] = p
+
+
+@_compiled
+def window_max_scatter(
+    first: Any, last: Any, grad: Any, winner: Any, ptr: Any, nodes: Any, block: Any, out: Any
+) -> None:
+    """Adds each channel's gradient to the rows under its winner, for blocks of channels."""
+    kernel_size, channels = out.shape[1], out.shape[2]
+    low, high = first * block, min(last * block, channels)
+    for i in range(ptr.size - 1):
+        end = ptr[i + 1]
+        for c in range(low, high):
+            start = ptr[i] + winner[i, c]
+            for t in range(min(kernel_size, end - start)):
+                out[nodes[start + t], t, c] += grad[i, c]
+
+
+@_compiled
+def window_max_gather(
+    first: Any,
+    last: Any,
+    grad: Any,
+    winner: Any,
+    source_ptr: Any,
+    target: Any,
+    entry: Any,
+    place: Any,
+    out: Any,
+) -> None:
+    """The same by source: an entry at position q stood under tap t of the windows that began at q − t."""
+    kernel_size, channels = out.shape[1], out.shape[2]
+    for j in range(first, last):
+        total = out[j]
+        total[:] = 0
+        for s in range(source_ptr[j], source_ptr[j + 1]):
+            i, q = target[s], place[entry[s]]
+            value, at = grad[i], winner[i]
+            for t in range(min(kernel_size, q + 1)):
+                under, begin = total[t], q - t
+                for c in range(channels):
+                    under[c] += value[c] if at[c] == begin else 0
+
+
+# Equations 5 and 6, the sum over windows #######################################
+
+
+@_compiled
+def _add_rows(x: Any, nodes: Any, part: Any, total: Any) -> None:
+    """Adds the rows of some nodes to a total, in parts."""
+    for start in range(0, nodes.size, _LONGEST_SUM):
+        end = min(start + _LONGEST_SUM, nodes.size)
+        part[:] = x[nodes[start]]
+        for e in range(start + 1, end):
+            row = x[nodes[e]]
+            for c in range(part.size):
+                part[c] += row[c]
+        for c in range(part.size):
+            total[c] += part[c]
+
+
+@_compiled
+def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) -> None:
+    """What each tap meets over all windows: a common core, and what lies before and behind it."""
+    kernel_size, channels = out.shape[1], out.shape[2]
+    part, edge = np.empty(channels, x.dtype), np.empty(channels, x.dtype)
+    for i in range(first, last):
+        row = nodes[ptr[i] : ptr[i + 1]]
+        windows = max(row.size - kernel_size + 1, 1)
+        total = out[i]
+        if windows < kernel_size:
+            for t in range(kernel_size):
+                total[t, :] = 0
+                _add_rows(x, row[t : t + windows], part, total[t])
+            continue
+        total[0, :] = 0
+        _add_rows(x, row[kernel_size - 1 : windows], part, total[0])
+        for t in range(1, kernel_size):
+            total[t, :] = total[0]
+        edge[:] = 0
+        for t in range(kernel_size - 2, -1, -1):
+            before = x[row[t]]
+            for c in range(channels):
+                edge[c] += before[c]
+                total[t, c] += edge[c]
+        edge[:] = 0
+        for t in range(1, kernel_size):
+            behind = x[row[windows + t - 1]]
+            for c in range(channels):
+                edge[c] += behind[c]
+                total[t, c] += edge[c]
+
+
+@_compiled
+def window_sum_gather(
+    first: Any,
+    last: Any,
+    prefix: Any,
+    ptr: Any,
+    source_ptr: Any,
+    target: Any,
+    entry: Any,
+    place: Any,
+    out: Any,
+) -> None:
+    """The gradient of each source's rows: for each entry, the difference of two sums over taps."""
+    kernel_size, channels = prefix.shape[1], prefix.shape[2]
+    part = np.empty(channels, prefix.dtype)
+    for j in range(first, last):
+        total = out[j]
+        total[:] = 0
+        for start in range(source_ptr[j], source_ptr[j + 1], _LONGEST_SUM):
+            part[:] = 0
+            for s in range(start, min(start + _LONGEST_SUM, source_ptr[j + 1])):
+                i, q = target[s], place[entry[s]]
+                windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
+                upper = prefix[i, min(q, kernel_size - 1)]
+                if q < windows:
+                    for c in range(channels):
+                        part[c] += upper[c]
+                else:
+                    lower = prefix[i, q - windows]
+                    for c in range(channels):
+                        part[c] += upper[c] - lower[c]
+            for c in range(channels):
+                total[c] += part[c]

@@ -1,0 +1,113 @@
+"""What the loops know of a graph: int32 rows, cuts of even work, the transposed graph. Built once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from node2seq.ops.sequences import Rows, Sequences, lasting
+
+# Ids and places are stored with 32 bits where they fit: half the memory traffic.
+_LARGEST_INT32 = 2**31 - 1
+# Work is cut so that a part is worth handing over, and that there are enough parts to even out.
+_ENTRIES_PER_PART = 2**13
+_MOST_PARTS = 64
+
+
+def _cut(ptr: Tensor) -> list[int]:
+    """Rows at which to cut, so that the parts hold about as many entries; a row counts as one more."""
+    rows = ptr.numel() - 1
+    work = ptr + torch.arange(rows + 1)
+    parts = min(max(int(work[-1]) // _ENTRIES_PER_PART, 1), _MOST_PARTS)
+    cuts = torch.searchsorted(work, work[-1] * torch.arange(1, parts) // parts)
+    return [0, *cuts.unique_consecutive().tolist(), rows]
+
+
+@dataclass
+class Transposed:
+    """The graph by source: for each source node the sequences that it stands in."""
+
+    ptr: np.ndarray  # [M + 1]
+    target: np.ndarray  # [E] the row of each entry
+    entry: np.ndarray  # [E] its place among the graph's own entries
+    cuts: list[int]
+
+
+class GraphPlan:
+    """Everything static that the loops read of one graph.
+
+    Args:
+        sequences (Sequences): The graph's own sequences.
+    """
+
+    def __init__(self, sequences: Sequences) -> None:
+        self.rows = sequences.rows
+        self.num_sources = sequences.num_sources
+        self._sequences = sequences
+        entries = self.rows.num_entries
+        self.dtype = torch.int32 if max(entries, self.num_sources) <= _LARGEST_INT32 else torch.int64
+        self.ptr = self.rows.ptr.to(self.dtype).numpy()
+        self.index = sequences.index.to(self.dtype)
+        self.longest = int(self.rows.length().max()) if self.rows.num_rows else 0
+        self.cuts = _cut(self.rows.ptr)
+
+    @cached_property
+    def transposed(self) -> Transposed:
+        """The graph by source, in the order of the entries; worked out by the first backward pass."""
+        with lasting():
+            ptr, entry = self._sequences.transposed
+            target = self.rows.target[entry].to(self.dtype).numpy()
+            return Transposed(ptr.to(self.dtype).numpy(), target, entry.to(self.dtype).numpy(), _cut(ptr))
+
+    @cached_property
+    def position(self) -> Tensor:
+        """The place of each entry in its row as the graph has it, [E]."""
+        with lasting():
+            return self.rows.position().to(self.dtype)
+
+
+@dataclass
+class Ranked:
+    """A graph's sequences in a new order."""
+
+    plan: GraphPlan
+    index: Tensor  # [E] the source at each position
+    place: Tensor  # [E] the position of each of the graph's own entries in its sequence
+
+    @property
+    def rows(self) -> Rows:
+        """The shape of the sequences."""
+        return self.plan.rows
+
+    def order(self) -> Tensor:
+        """The entry at each position, [E], int64."""
+        rows = self.rows
+        order = torch.empty(rows.num_entries, dtype=torch.int64)
+        order[rows.ptr[rows.target] + self.place] = torch.arange(rows.num_entries)
+        return order
+
+
+def plan_of(sequences: Sequences) -> GraphPlan:
+    """The plan of a graph, kept with its sequences."""
+    if "native" not in sequences.plans:
+        with lasting():
+            sequences.plans["native"] = GraphPlan(sequences)
+    return sequences.plans["native"]
+
+
+def ranked_of(sequences: Sequences | Ranked) -> Ranked:
+    """Sequences of any origin as the loops read them; a reordered graph keeps the graph's plan."""
+    if isinstance(sequences, Ranked):
+        return sequences
+    if sequences.origin is None:
+        plan = plan_of(sequences)
+        return Ranked(plan, plan.index, plan.position)
+    original, order = sequences.origin
+    plan = plan_of(original)
+    place = torch.empty_like(plan.position)
+    place[order] = plan.position
+    return Ranked(plan, plan.index[order], place)
