@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -30,7 +30,7 @@ class Ranking(NamedTuple):
 
 
 def select(
-    backend: ModuleType,
+    backend: ModuleType | SimpleNamespace,
     query: Tensor,
     key: Tensor,
     score: Tensor,
@@ -43,7 +43,7 @@ def select(
     """Local selection, non-local selection and index ranking; every sequence keeps its length.
 
     Args:
-        backend: The module whose ``score`` and ``rank`` to use.
+        backend: What holds the ``score`` and the ``rank`` to use.
         query (torch.Tensor): The targets' projections, [N, D].
         key (torch.Tensor): The sources' projections, [N, D].
         score (torch.Tensor): The score of each local entry, [E].

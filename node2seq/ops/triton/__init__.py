@@ -9,6 +9,7 @@ from node2seq.ops.largest import largest
 from node2seq.ops.triton.ranking import arrange, rank
 from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.segments import aggregate
+from node2seq.ops.triton.select import select
 from node2seq.ops.triton.sorting import precedence
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum
@@ -23,4 +24,5 @@ __all__ = [
     "precedence",
     "rank",
     "score",
+    "select",
 ]

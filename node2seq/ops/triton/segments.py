@@ -75,13 +75,16 @@ def sum_parts_kernel(
     hub = tl.program_id(0)
     column = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
     inside = column < W
+    first = tl.load(part_ptr + hub)
     last = tl.load(part_ptr + hub + 1)
     total = tl.zeros([BLOCK_P, BLOCK_W], dtype=tl.float32)
-    for p0 in range(tl.load(part_ptr + hub), last, BLOCK_P):
+    for p0 in range(first, last, BLOCK_P):
         part = p0 + tl.arange(0, BLOCK_P)
         total += rows_at(parts, part, column, part < last, inside, W)
     row = tl.load(rows + hub).to(tl.int64)
-    tl.store(out + row * W + column, tl.sum(total, axis=0), mask=inside)
+    # A place that is left over for a hub has no parts.
+    has_parts = column < tl.where(first < last, W, 0)
+    tl.store(out + row * W + column, tl.sum(total, axis=0), mask=has_parts)
 
 
 def sum_parts(parts: Tensor, work: Work, out: Tensor) -> None:

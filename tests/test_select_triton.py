@@ -1,0 +1,32 @@
+"""The selection and dropout of the GPU backend: through Triton's interpreter, or on the GPU itself."""
+
+import pytest
+import torch
+from test_ops_triton import run
+
+NAMES = [
+    "select",
+    "runs",
+    "odd scores",
+    "too many",
+    "empty",
+    "gradients",
+    *(["large", "capture"] if torch.cuda.is_available() else []),
+]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    environment = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+    return run("kernel_checks_select.py", **environment)
+
+
+@pytest.mark.slow
+def test_every_check_ran(found):
+    assert list(found) == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels(found, name):
+    assert not found[name], found[name]
