@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from node2seq.cli import bench, data, evaluate, info, predict, reproduce, train
+from node2seq.cli import bench, data, evaluate, info, predict, reproduce, train, tune
 from node2seq.cli.root import Root
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", epilog=train.EPILOG)(train.train)
+app.command("tune", epilog=tune.EPILOG)(tune.tune)
 app.command("evaluate", epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command("predict", epilog=predict.EPILOG)(predict.predict)
 app.command("info", epilog=info.EPILOG)(info.info)

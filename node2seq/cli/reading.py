@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from node2seq.runs import Source
 
 _PANEL = "Your own graph"
 
@@ -84,6 +87,10 @@ Ignore = Annotated[
     list[str] | None,
     typer.Option(help="Column of --nodes to leave out.", show_default="none", rich_help_panel=_PANEL),
 ]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder with data sets in PyTorch Geometric's layout.", show_default="$NODE2SEQ_DATA"),
+]
 Delimiter = Annotated[
     str | None,
     typer.Option(
@@ -100,6 +107,32 @@ def arguments(fill: str | None, directed: bool, **columns: Any) -> dict[str, Any
     if directed:
         given["directed"] = True
     return given
+
+
+def make_source(
+    name: str | None,
+    data_root: Path | None,
+    edges: Path | None,
+    nodes: Path | None,
+    label: str | None,
+    **given: Any,
+) -> Source:
+    """Return the graph that a command names; ``given`` is what :func:`arguments` takes."""
+    from node2seq.runs import Source
+
+    return Source(
+        name=name,
+        root=_absolute(data_root),
+        edges=_absolute(edges),
+        nodes=_absolute(nodes),
+        label=label,
+        reading=arguments(**given),
+    )
+
+
+def _absolute(path: Path | None) -> str | None:
+    """Return a path that still means the same file when the run is taken up from elsewhere."""
+    return None if path is None else str(path.absolute())
 
 
 def _number_or_word(text: str) -> float | str:

@@ -61,9 +61,8 @@ def read_config_file(path: Path) -> ConfigFile:
     return read
 
 
-def make_config(given: Given, file: ConfigFile) -> RunConfig:
-    """Put recipe, config file and command line together, the later ones winning."""
-    source = file.source if given.source == Source() else given.source
+def check_source(source: Source) -> None:
+    """Refuse what names no graph, or two."""
     if source.name is None and source.edges is None and source.nodes is None:
         raise Node2SeqError(
             "no graph",
@@ -83,6 +82,12 @@ def make_config(given: Given, file: ConfigFile) -> RunConfig:
             "it tells how to read files of your own",
             "Leave it out",
         )
+
+
+def make_config(given: Given, file: ConfigFile) -> RunConfig:
+    """Put recipe, config file and command line together, the later ones winning."""
+    source = file.source if given.source == Source() else given.source
+    check_source(source)
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")

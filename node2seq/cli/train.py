@@ -56,12 +56,7 @@ def train(
     categorical: reading.Categorical = None,
     ignore: reading.Ignore = None,
     delimiter: reading.Delimiter = None,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder with data sets in PyTorch Geometric's layout.", show_default="$NODE2SEQ_DATA"
-        ),
-    ] = None,
+    data_root: reading.DataRoot = None,
     model: Annotated[str | None, typer.Option(help="Which model.", show_default="node2seq")] = None,
     variant: Annotated[
         str | None,
@@ -118,27 +113,24 @@ def train(
     from rich.console import Console
 
     from node2seq.cli import jobs, settings, show
-    from node2seq.runs import Source
 
     given = settings.Given(
-        source=Source(
-            name=name,
-            root=_absolute(data_root),
-            edges=_absolute(edges),
-            nodes=_absolute(nodes),
-            label=label,
-            reading=reading.arguments(
-                source=source,
-                target=target,
-                id=id_column,
-                split=split,
-                directed=directed,
-                fill=fill,
-                features=features,
-                categorical=categorical,
-                ignore=ignore,
-                delimiter=delimiter,
-            ),
+        source=reading.make_source(
+            name,
+            data_root,
+            edges,
+            nodes,
+            label,
+            source=source,
+            target=target,
+            id=id_column,
+            split=split,
+            directed=directed,
+            fill=fill,
+            features=features,
+            categorical=categorical,
+            ignore=ignore,
+            delimiter=delimiter,
         ),
         model=model,
         variant=variant,
@@ -249,8 +241,3 @@ def _refuse_changes(given: Given, config: Path | None, runs: int) -> None:
             "a run that goes on keeps what it was started with",
             f"Leave {named[0]} out, or start a new run",
         )
-
-
-def _absolute(path: Path | None) -> str | None:
-    """Return a path that still means the same file when the run is taken up from elsewhere."""
-    return None if path is None else str(path.absolute())

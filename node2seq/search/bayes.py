@@ -33,7 +33,7 @@ class Bayes(Plan):
         batch: Trials of a generation. They share their shapes, so that they are one program.
     """
 
-    batch: int = 16
+    batch: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,6 +46,16 @@ class Budget:
             raise OutOfTime
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How far a program is: the share of its epochs that were trained."""
+
+    program: int
+    programs: int
+    runs: int
+    share: float
+
+
 class Evaluator:
     """Trains trials and keeps what comes out.
 
@@ -59,6 +69,7 @@ class Evaluator:
         rule: How to split; None: as the graph says.
         budget: The time that it may take.
         say: Told a line after each program.
+        tell: Told now and then how far a program is.
     """
 
     def __init__(
@@ -73,9 +84,11 @@ class Evaluator:
         rule: str | None = None,
         budget: Budget,
         say: Say,
+        tell: Callable[[Standing], None] | None = None,
     ) -> None:
         self.data, self.model, self.base, self.space, self.trials = data, model, base, space, trials
-        self.device, self.rule, self.budget, self.say = device, rule, budget, say
+        self.device, self.rule, self.budget = device, rule, budget
+        self.say, self.tell = say, tell
         self._splits: dict[int, Split] = {}
 
     def train(self, trials: Sequence[Trial], seeds: Sequence[int], prune: Prune | None = None) -> None:
@@ -93,7 +106,7 @@ class Evaluator:
             self.budget.check()
             started = time.monotonic()
             trainings = [self._training(trial, seed) for trial, seed in runs]
-            watch = None if prune is None else _watch(runs, prune)
+            watch = self._watch(runs, prune, number, len(programs))
             outcomes = train_together(self.data, trainings, device=self.device, on_epoch=watch)
             rows = []
             for (trial, seed), outcome in zip(runs, outcomes, strict=True):
@@ -109,6 +122,24 @@ class Evaluator:
                 f"  program {number} of {len(programs)}: {len(runs)} runs in {took:.1f} s, {best}; "
                 f"{self.budget.spent:.0f} s so far"
             )
+
+    def _watch(
+        self, runs: Sequence[tuple[Trial, int]], prune: Prune | None, number: int, programs: int
+    ) -> OnProgress | None:
+        """Turn what the trainer tells of runs into what is asked about trials and told of programs."""
+        if prune is None and self.tell is None:
+            return None
+        epochs = [0] * len(runs)
+
+        def on_epoch(progress: Progress) -> list[bool] | None:
+            if self.tell is not None:
+                for place in progress.members:
+                    epochs[place] = progress.epoch
+                share = sum(epochs) / (len(runs) * self.base.settings.epochs)
+                self.tell(Standing(number, programs, len(runs), share))
+            return None if prune is None else _cut_short(runs, progress, prune)
+
+        return on_epoch
 
     def _training(self, trial: Trial, seed: int) -> Training:
         return Training(self.model, with_settings(self.base, trial.settings), self._split(seed), seed)
@@ -128,20 +159,16 @@ class Evaluator:
         return self._shape(run), run[0].number, run[1]
 
 
-def _watch(runs: Sequence[tuple[Trial, int]], prune: Prune) -> OnProgress:
-    """Ask about trials, where the trainer tells of runs: all seeds of a trial go on, or none."""
+def _cut_short(runs: Sequence[tuple[Trial, int]], progress: Progress, prune: Prune) -> list[bool]:
+    """Ask about each trial of a program; all of its seeds go on, or none."""
     wanted = Counter(trial.number for trial, _ in runs)
-
-    def on_epoch(progress: Progress) -> list[bool]:
-        standing: dict[int, list[float]] = {}
-        for place, best in zip(progress.members, progress.best, strict=True):
-            if best is not None:
-                standing.setdefault(runs[place][0].number, []).append(best)
-        members = {runs[place][0].number: runs[place][0] for place in progress.members}
-        for number, trial in members.items():
-            # A mean over some of the splits says nothing beside means over all of them.
-            if len(standing.get(number, [])) == wanted[number] and not trial.pruned:
-                trial.pruned = prune(trial, progress.epoch, fmean(standing[number]))
-        return [runs[place][0].pruned for place in progress.members]
-
-    return on_epoch
+    standing: dict[int, list[float]] = {}
+    for place, best in zip(progress.members, progress.best, strict=True):
+        if best is not None:
+            standing.setdefault(runs[place][0].number, []).append(best)
+    members = {runs[place][0].number: runs[place][0] for place in progress.members}
+    for number, trial in members.items():
+        # A mean over some of the splits says nothing beside means over all of them.
+        if len(standing.get(number, [])) == wanted[number] and not trial.pruned:
+            trial.pruned = prune(trial, progress.epoch, fmean(standing[number]))
+    return [runs[place][0].pruned for place in progress.members]

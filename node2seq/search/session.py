@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.graphs import Graph, open_graph
 from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs import RunConfig, Source
-from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say
+from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say, Standing
 from node2seq.search.halving import Halving
 from node2seq.search.plan import Plan
 from node2seq.search.recipe import (
@@ -36,7 +37,8 @@ class Request:
 
     Args:
         source: The graph.
-        out: File of the trials; the recipe is written beside it, as ``.toml``.
+        out: File of the trials.
+        recipe: File of the chosen recipe; None: beside the trials, as ``.toml``.
         model: A key of ``node2seq.models.MODELS``.
         space: A key of ``SPACES``.
         fix: ``name=value``: decided and not searched; ``name=[a, b]``: one of these.
@@ -49,6 +51,7 @@ class Request:
 
     source: Source
     out: Path
+    recipe: Path | None = None
     model: str = "node2seq"
     space: str = "paper"
     fix: tuple[str, ...] = ()
@@ -80,8 +83,20 @@ class Found:
     space: Space
 
 
-def run(request: Request, say: Say) -> Found:
-    """Search, and write the best recipe; ``say`` is told what goes on, line by line."""
+def run(
+    request: Request,
+    say: Say,
+    tell: Callable[[Standing], None] | None = None,
+    say_reading: Say | None = None,
+) -> Found:
+    """Search, and write the best recipe.
+
+    Args:
+        request: What to search.
+        say: Told what goes on, line by line.
+        tell: Told how far the trainings are, now and then.
+        say_reading: Told what takes a while when the graph is read.
+    """
     check_model(request.model)
     if request.space == "directed":
         reading = {**request.source.reading, "directed": True}
@@ -89,7 +104,7 @@ def run(request: Request, say: Say) -> Found:
     device = pick_device(request.device)
     make_deterministic(device)
     base, space = prepare(request)
-    graph = open_graph(RunConfig(source=request.source))
+    graph = open_graph(RunConfig(source=request.source), say_reading)
     budget = Budget(request.budget_seconds, time.monotonic())
     trials = Trials(request.out, _header(request, base, space, graph))
     evaluator = Evaluator(
@@ -102,6 +117,7 @@ def run(request: Request, say: Say) -> Found:
         rule=request.rule,
         budget=budget,
         say=say,
+        tell=tell,
     )
     start = settings_of(request.model, base, space.ranges)
     try:
@@ -113,7 +129,7 @@ def run(request: Request, say: Say) -> Found:
             f"--budget-seconds {request.budget_seconds}", "nothing was trained in that time", "Give more"
         )
     recipe = replace(with_settings(base, best.settings), source=_comment(best))
-    recipe_file = request.out.with_suffix(".toml")
+    recipe_file = request.recipe or request.out.with_suffix(".toml")
     text = to_toml(request.model, recipe, _toml_source(request.source), recipe.source)
     write_bytes(recipe_file, text.encode())
     return Found(best, recipe, recipe_file, trials, finished, space)

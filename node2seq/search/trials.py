@@ -29,6 +29,7 @@ class Trial:
     accuracies: dict[int, float | None] = field(default_factory=dict)
     epochs: dict[int, int | None] = field(default_factory=dict)
     pruned: bool = False
+    seconds: float = 0.0
 
     def mean(self, seeds: Iterable[int] | None = None) -> float:
         """Mean validation accuracy over seeds, or all; minus infinity if one failed or was cut short."""
@@ -87,6 +88,7 @@ class Trials:
             for line in self._known.get(key, []):
                 trial.accuracies[line["seed"]], trial.epochs[line["seed"]] = line["val"], line["epoch"]
                 trial.pruned |= line["pruned"]
+                trial.seconds += line["seconds"]
         return self._asked[key]
 
     def add(self, rows: Iterable[tuple[Trial, int, float | None, int | None, str | None, float]]) -> None:
@@ -95,6 +97,7 @@ class Trials:
         for trial, seed, accuracy, epoch, error, seconds in rows:
             trial.accuracies[seed] = accuracy
             trial.epochs[seed] = epoch
+            trial.seconds += seconds
             line = {
                 "trial": trial.number,
                 "stage": trial.stage,
@@ -108,11 +111,11 @@ class Trials:
 
     def _learn(self, line: Any, number: int) -> None:
         try:
-            numbers = (line["val"], line["epoch"])
+            numbers = (line["val"], line["epoch"], line["seconds"])
             if not isinstance(line["seed"], int) or not isinstance(line["pruned"], bool):
                 raise TypeError("seed or pruned")
             if not all(value is None or isinstance(value, int | float) for value in numbers):
-                raise TypeError("val or epoch")
+                raise TypeError("val, epoch or seconds")
             self._known.setdefault(_key(line["settings"]), []).append(line)
         except (KeyError, TypeError) as error:
             raise Node2SeqError(
