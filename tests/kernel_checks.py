@@ -27,21 +27,22 @@ from node2seq.ops.triton.launch import LAUNCHES
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-# With items of 8 and sorts of 4, 8 and 16: lengths around every block up to two and one more, and a hub.
+# With items of 8, short rows of up to 4 and sorts of 8 and 16: lengths around every block up to two and one
+# more, and a hub.
 LENGTHS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 0, 33, 40]
 SOURCES = 44
 KERNEL_SIZES = (1, 2, 3, 5, 10, 20)
 
 
 @contextmanager
-def blocks(item: int, widths: tuple[int, ...]) -> Iterator[None]:
-    """Plans built here cut rows at ``item`` and sort at ``widths``."""
-    before = plan.ITEM, plan.SORT_WIDTHS
-    plan.ITEM, plan.SORT_WIDTHS = item, widths
+def blocks(item: int, short: tuple[int, ...], widths: tuple[int, ...]) -> Iterator[None]:
+    """Plans built here cut rows at ``item``; ``short`` are the widths of short rows, ``widths`` of sorts."""
+    before = plan.ITEM, plan.SHORT_WIDTHS, plan.SORT_WIDTHS
+    plan.ITEM, plan.SHORT_WIDTHS, plan.SORT_WIDTHS = item, short, widths
     try:
         yield
     finally:
-        plan.ITEM, plan.SORT_WIDTHS = before
+        plan.ITEM, plan.SHORT_WIDTHS, plan.SORT_WIDTHS = before
 
 
 @contextmanager
@@ -169,6 +170,37 @@ def check_convolution(readout: str, kernel_size: int) -> None:
     }
     for kernel in (*kernels[readout], "sum_parts"):
         assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+
+
+def scored_sum(query: Tensor, sequences: ops.Sequences) -> Callable[..., Any]:
+    """Scores, order and sum over windows in one, by backend; the order comes from whole numbers."""
+
+    def run(backend: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ranking = ops.arrange(query.to(x.dtype), x, sequences, backend=backend)
+        return backend.convolve_sum(x, weight, ranking.ranked(sequences, 1))
+
+    return run
+
+
+def check_scored_sum() -> None:
+    """Sums whose order is known at both ends only: short rows, long ones, hubs; many ties."""
+    for lengths, sources, kernel_sizes, item, short in (
+        (LENGTHS, SOURCES, (1, 2, 3), 8, (2, 4)),
+        ([0, 1, 17, 31, 33, 64, 65, 128, 129, 257], 300, (10, 16), 128, (16, 64)),
+    ):
+        with blocks(item, short, (512,)):
+            sequences = ragged(lengths, sources)
+            for kernel_size, channels in itertools.product(kernel_sizes, (1, 5)):
+                LAUNCHES.clear()
+                run = scored_sum(integers(len(lengths), channels), sequences)
+                inputs = [integers(sources, channels), integers(kernel_size, channels, 3)]
+                assert_exact(run, inputs, integers(len(lengths), 3))
+                for kernel in ("sum_short", "sum_long", "sum_hub", "window_sum_grad"):
+                    assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+                assert not LAUNCHES["window_sum_kernel"]
+                assert not LAUNCHES["rank_kernel"]
+            run = scored_sum(normal(len(lengths), 16), sequences)
+            assert_close(run, [normal(sources, 16), normal(3, 16, 16)], normal(len(lengths), 16))
 
 
 def check_many_channels() -> None:
@@ -372,6 +404,7 @@ SMALL: dict[str, Callable[[], None]] = {
         for readout in ("max", "sum")
         for kernel_size in KERNEL_SIZES
     },
+    "scored sum": check_scored_sum,
     "many channels": check_many_channels,
     "aggregate": check_aggregate,
     "order kept": check_order_kept,
@@ -398,7 +431,7 @@ def run_checks() -> dict[str, str]:
         start = time.perf_counter()
         try:
             if name in SMALL:
-                with filled_memory(), blocks(8, (4, 8, 16)):
+                with filled_memory(), blocks(8, (2, 4), (8, 16)):
                     check()
             else:
                 check()

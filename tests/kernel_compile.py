@@ -20,15 +20,20 @@ from triton.compiler import ASTSource
 
 from node2seq import ops
 from node2seq.ops import triton as fused
+from node2seq.ops.triton.sorting import sort_rows
 
-_TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
+_TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8"}
 _OPTIONS = {"num_warps", "num_stages"}
+# Modules whose kernels are compiled by a script of their own.
+_ELSEWHERE = {"select", "dropping"}
 
 
 def kernels() -> set[str]:
     """The names of all kernels of the package."""
     found = set()
     for module in pkgutil.iter_modules(fused.__path__):
+        if module.name in _ELSEWHERE:
+            continue
         names = vars(import_module(f"{fused.__name__}.{module.name}"))
         found |= {name for name in names if name.endswith("_kernel")}
     return found
@@ -76,13 +81,15 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
     sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
     for channels in (64, 5):
         x = torch.zeros(3000, channels, requires_grad=True)
-        fused.arrange(torch.zeros(9, channels), x.detach(), sequences)
+        scored = fused.arrange(torch.zeros(9, channels), x.detach(), sequences).ranked(sequences, 1)
+        sort_rows(torch.zeros(rows.num_entries), torch.arange(3000), scored.ranked.plan)
         weight = torch.zeros(rows.num_entries, requires_grad=True)
         fused.aggregate(x, sequences, weight).sum().backward()
         for kernel_size in kernel_sizes:
             taps = torch.zeros(kernel_size, channels, channels, requires_grad=True)
             fused.convolve_max(x, taps, sequences)[0].sum().backward()
             fused.convolve_sum(x, taps, sequences).sum().backward()
+            fused.convolve_sum(x, taps, scored).sum().backward()
     return compiler
 
 

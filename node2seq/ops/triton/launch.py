@@ -24,6 +24,7 @@ class Tile(NamedTuple):
 TILES: dict[str, Tile] = {
     "score": Tile(8, 1),
     "segment_sum": Tile(8, 2),
+    "sum_long": Tile(16, 2),
     "window_max": Tile(4, 1),
     "window_max_grad": Tile(4, 1),
     "window_sum": Tile(4, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,8 +15,10 @@ from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
 ITEM = 256
-# Rows are sorted in registers up to the last width; a longer row is sorted in chunks that are merged.
-SORT_WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
+# Rows whose features fit into registers: scored and ranked at once.
+SHORT_WIDTHS = (16, 32, 64)
+# Longer rows are sorted in registers up to the last width; even longer ones in chunks that are merged.
+SORT_WIDTHS = (128, 256, 512, 1024)
 
 
 @dataclass
@@ -29,7 +32,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Rows that are sorted at one width: so many of ``Work.rows``, from the first on."""
+    """Rows that are worked on at one width: so many of ``Work.rows``, from the first on."""
 
     width: int
     first: int
@@ -45,14 +48,14 @@ class Work:
 
     def __init__(self, ptr: Tensor) -> None:
         self.ptr = ptr.int()
-        self.item, widths = ITEM, SORT_WIDTHS
+        self.item, self.short, self.longest_sorted = ITEM, SHORT_WIDTHS[-1], SORT_WIDTHS[-1]
         ordered, rows = self.ptr.diff().sort(descending=True, stable=True)
         self.rows = rows.int()
-        sizes = sorted({self.item, *widths})
+        sizes = sorted({self.item, *SHORT_WIDTHS, *SORT_WIDTHS})
         longer = [(ordered > size).sum() for size in sizes]
         parts = [
             torch.where(ordered > size, (ordered + size - 1) // size, 0).sum()
-            for size in (self.item, widths[-1])
+            for size in (self.item, self.longest_sorted)
         ]
         # The one wait for the device: everything that sizes a launch.
         *longer, item_parts, chunks = torch.stack([*longer, *parts]).tolist()
@@ -66,8 +69,11 @@ class Work:
         self.item_row = torch.cat([hub_parts.row, light])  # [I]
         self.item_first = torch.cat([hub_parts.first, self.ptr[light]])  # [I]
         self.items = self.item_row.numel()
-        self.chunks = self._cut(ordered, widths[-1], chunks)
-        self.widths = widths
+        # The items of rows that are not short; they come first.
+        self.long_items = self.parts + self._longer[self.short] - self.hubs
+        self.chunks = self._cut(ordered, self.longest_sorted, chunks)
+        self.short_buckets = self._buckets(0, SHORT_WIDTHS)
+        self.sort_buckets = self._buckets(self.short, SORT_WIDTHS)
 
     def _cut(self, ordered: Tensor, size: int, parts: int) -> Cut:
         hubs = self._longer[size]
@@ -78,10 +84,10 @@ class Work:
         row = self.rows[hub]
         return Cut(row, self.ptr[row] + place * size, ptr)
 
-    def sort_buckets(self) -> list[Bucket]:
-        """The rows to be sorted at each width."""
-        found, shortest = [], 0
-        for width in self.widths:
+    def _buckets(self, shortest: int, widths: tuple[int, ...]) -> list[Bucket]:
+        """The rows longer than ``shortest`` by the width that they fit into."""
+        found = []
+        for width in widths:
             first = self._longer[width]
             last = self._longer[shortest] if shortest else self.rows.numel()
             found.append(Bucket(width, first, last - first))
@@ -149,6 +155,35 @@ class Ranked:
         return order
 
 
+class Scored:
+    """A graph with the features that its sequences are ranked by; the order is worked out when asked for.
+
+    Args:
+        plan (GraphPlan): The graph.
+        query (torch.Tensor): The targets' projections, [N, D], as kernels read them.
+        key (torch.Tensor): The sources' projections, [M, D], as kernels read them.
+        rank: Works out the order.
+    """
+
+    def __init__(self, plan: GraphPlan, query: Tensor, key: Tensor, rank: Callable[[], Ranked]) -> None:
+        self.plan, self.query, self.key = plan, query, key
+        self._rank = rank
+
+    @property
+    def rows(self) -> Rows:
+        """The shape of the sequences."""
+        return self.plan.rows
+
+    @cached_property
+    def ranked(self) -> Ranked:
+        """The sequences in their order."""
+        return self._rank()
+
+    def is_scored_by(self, x: Tensor) -> bool:
+        """Whether these are the rows that the sources were scored with."""
+        return x.data_ptr() == self.key.data_ptr() and x.shape == self.key.shape and x.is_contiguous()
+
+
 def plan_of(sequences: Sequences) -> GraphPlan:
     """The plan of a graph, kept with its sequences."""
     if "triton" not in sequences.plans:
@@ -164,8 +199,10 @@ def plan_of(sequences: Sequences) -> GraphPlan:
     return sequences.plans["triton"]
 
 
-def ranked_of(sequences: Sequences | Ranked) -> Ranked:
+def ranked_of(sequences: Sequences | Ranked | Scored) -> Ranked:
     """Sequences of any origin as the kernels read them; a reordered graph keeps the graph's plan."""
+    if isinstance(sequences, Scored):
+        return sequences.ranked
     if isinstance(sequences, Ranked):
         return sequences
     if sequences.origin is None:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 
+import torch
 from torch import Tensor
 
 from node2seq.ops import eager
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.plan import Ranked, plan_of, reordered
-from node2seq.ops.triton.scores import own_score, score
-from node2seq.ops.triton.sorting import packs, precedence, sort_rows
+from node2seq.ops.triton.launch import plain
+from node2seq.ops.triton.plan import Ranked, Scored, plan_of, reordered
+from node2seq.ops.triton.scores import own_score, score, score_items
+from node2seq.ops.triton.short_rows import rank_short_rows
+from node2seq.ops.triton.sorting import packs, precedence, sort_long_rows, sort_rows
 
 
 class FusedRanking:
     """A :class:`node2seq.ops.Ranking` of local neighbours that works out its three tensors when asked.
 
     Args:
-        query (torch.Tensor): The targets' projections, [N, D].
-        key (torch.Tensor): The sources' projections, [M, D].
         sequences (Sequences): The graph's own sequences.
-        ranked (Ranked): What the kernels made of them.
+        scored (Scored): What they are ranked by.
     """
 
-    def __init__(self, query: Tensor, key: Tensor, sequences: Sequences, ranked: Ranked) -> None:
-        self._features = (query, key)
+    def __init__(self, sequences: Sequences, scored: Scored) -> None:
         self._sequences = sequences
-        self._ranked = ranked
+        self._scored = scored
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.node, self.score, self.entry))
@@ -35,37 +35,48 @@ class FusedRanking:
     @cached_property
     def node(self) -> Tensor:
         """The source node at each position, [E]."""
-        return self._ranked.index.long()
+        return self._scored.ranked.index.long()
 
     @cached_property
     def score(self) -> Tensor:
         """Its score, [E]."""
-        return score(*self._features, self._sequences)[self.entry]
+        return score(self._scored.query, self._scored.key, self._sequences)[self.entry]
 
     @cached_property
     def entry(self) -> Tensor:
         """Its entry among the graph's own, [E]."""
-        return self._ranked.order()
+        return self._scored.ranked.order()
 
-    def ranked(self, _sequences: Sequences, _hops: int) -> Ranked:
+    def ranked(self, _sequences: Sequences, _hops: int) -> Scored:
         """The sequences in this order, as this backend's convolutions read them."""
-        return self._ranked
+        return self._scored
 
 
 def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> FusedRanking:
     """Scores each target's neighbours and ranks them. No gradient passes through."""
-    scores = score(query, key, sequences)
-    order_of_ties = precedence(own_score(key))
-    return FusedRanking(query, key, sequences, _rank(scores, order_of_ties, sequences))
+    query, key = plain(query), plain(key)
+    scored = Scored(plan_of(sequences), query, key, partial(_score_and_rank, query, key, sequences))
+    return FusedRanking(sequences, scored)
+
+
+def _score_and_rank(query: Tensor, key: Tensor, sequences: Sequences) -> Ranked:
+    order_of_ties, plan = precedence(own_score(key)), plan_of(sequences)
+    work = plan.work
+    if not packs(plan):
+        scores = score_items(query, key, plan, work.items)
+        return reordered(plan, eager.rank(scores, order_of_ties.long(), sequences))
+    ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
+    if work.long_items:
+        scores = score_items(query, key, plan, work.long_items)
+        sort_long_rows(scores, order_of_ties, plan, ranked, place)
+    for bucket in work.short_buckets:
+        rank_short_rows(None, query, key, order_of_ties, plan, bucket, ranked, place)
+    return Ranked(plan, ranked, place)
 
 
 def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
     """The entry at each position, by target, score descending, precedence, [E]."""
-    return _rank(scores, order_of_ties, sequences).order()
-
-
-def _rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Ranked:
     plan = plan_of(sequences)
     if packs(plan):
-        return sort_rows(scores, order_of_ties, plan)
-    return reordered(plan, eager.rank(scores, order_of_ties.long(), sequences))
+        return sort_rows(scores, order_of_ties, plan).order()
+    return eager.rank(scores, order_of_ties.long(), sequences)

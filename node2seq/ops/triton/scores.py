@@ -10,7 +10,7 @@ from torch import Tensor
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain
-from node2seq.ops.triton.plan import plan_of
+from node2seq.ops.triton.plan import GraphPlan, plan_of
 
 
 @triton.jit
@@ -65,12 +65,16 @@ def own_score_kernel(
 def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
     """The inner product of each entry's target and source, [E]."""
     plan = plan_of(sequences)
-    query, key = plain(query), plain(key)
+    return score_items(plain(query), plain(key), plan, plan.work.items)
+
+
+def score_items(query: Tensor, key: Tensor, plan: GraphPlan, items: int) -> Tensor:
+    """The scores of the entries of the first so many items, [E]; those of the others are not written."""
     out = torch.empty(plan.index.numel(), dtype=torch.float32, device=key.device)
     work, tile, (_, width) = plan.work, TILES["score"], channel_blocks(key.size(-1))
     launch(
         score_kernel,
-        (work.items,),
+        (items,),
         query,
         key,
         plan.index,

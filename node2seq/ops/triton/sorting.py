@@ -1,4 +1,4 @@
-"""Equation 3: rows sorted in registers, by keys that hold score, precedence and slot in 64 bits."""
+"""Equation 3 for longer rows: sorted in registers, by keys of score, precedence and slot in 64 bits."""
 
 # Triton's own language, which its annotations do not describe.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -12,13 +12,11 @@ from torch import Tensor
 
 from node2seq.ops.triton.launch import Tile, launch
 from node2seq.ops.triton.plan import Bucket, GraphPlan, Ranked, Work
+from node2seq.ops.triton.short_rows import order_key, rank_short_rows
 
 # By width: the keys that a program sorts at once, since short rows share one, and its warps; the fastest
 # of five measured on an H200.
 SORT_TILES = {
-    16: Tile(1024, 2),
-    32: Tile(512, 2),
-    64: Tile(512, 2),
     128: Tile(512, 4),
     256: Tile(512, 2),
     512: Tile(512, 4),
@@ -28,7 +26,7 @@ SORT_TILES = {
 
 def packs(plan: GraphPlan) -> bool:
     """Whether a precedence and the slot within the widest sort fit into 32 bits."""
-    return plan.num_sources << (plan.work.widths[-1] - 1).bit_length() <= 2**32
+    return plan.num_sources << (plan.work.longest_sorted - 1).bit_length() <= 2**32
 
 
 @triton.jit
@@ -37,11 +35,7 @@ def packed(score, index, precedence, entry, slot, real, LOG_W: tl.constexpr):
     value = tl.load(score + entry, mask=real, other=0.0)
     source = tl.load(index + entry, mask=real, other=0)
     first = tl.load(precedence + source, mask=real, other=0).to(tl.int64)
-    bits = value.to(tl.int32, bitcast=True)
-    bits = tl.where(bits == -2147483648, 0, bits)  # −0.0 equals +0.0
-    descending = ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
-    key = (descending.to(tl.int64) << 32) + (first << LOG_W) + slot
-    return tl.where(real, key, 0x7FFFFFFFFFFFFFFF)
+    return order_key(value, (first << LOG_W) + slot, real)
 
 
 @triton.jit
@@ -142,10 +136,19 @@ def sort_rows(scores: Tensor, order_of_ties: Tensor, plan: GraphPlan) -> Ranked:
     """Every row in the order of its keys."""
     scores, order_of_ties = scores.contiguous(), order_of_ties.int()
     ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
-    for bucket in plan.work.sort_buckets():
-        sort_bucket(scores, order_of_ties, plan, bucket, ranked, place)
-    _sort_long_rows(scores, order_of_ties, plan.index, plan.work, ranked, place)
+    for bucket in plan.work.short_buckets:
+        rank_short_rows(scores, scores, scores[:, None], order_of_ties, plan, bucket, ranked, place)
+    sort_long_rows(scores, order_of_ties, plan, ranked, place)
     return Ranked(plan, ranked, place)
+
+
+def sort_long_rows(
+    scores: Tensor, order_of_ties: Tensor, plan: GraphPlan, ranked: Tensor, place: Tensor
+) -> None:
+    """The rows that are not short."""
+    for bucket in plan.work.sort_buckets:
+        sort_bucket(scores, order_of_ties, plan, bucket, ranked, place)
+    _sort_chunked_rows(scores, order_of_ties, plan.index, plan.work, ranked, place)
 
 
 def sort_bucket(
@@ -172,10 +175,12 @@ def sort_bucket(
     )
 
 
-def _sort_long_rows(
+def _sort_chunked_rows(
     scores: Tensor, order_of_ties: Tensor, index: Tensor, work: Work, ranked: Tensor, place: Tensor
 ) -> None:
-    chunks, width = work.chunks, work.widths[-1]
+    chunks, width = work.chunks, work.longest_sorted
+    if not chunks.row.numel():
+        return
     grid, log_width = (chunks.row.numel(),), width.bit_length() - 1
     keys = torch.empty(*grid, width, dtype=torch.int64, device=scores.device)
     cut = (chunks.row, chunks.first, work.ptr)

@@ -17,7 +17,7 @@ from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.plan import Ranked, ranked_of
+from node2seq.ops.triton.plan import Ranked, Scored, ranked_of
 from node2seq.ops.triton.segments import sum_parts
 
 # Longer kernels loop over their taps: unrolled, they would take long to compile.
@@ -187,7 +187,7 @@ def window_max_grad_kernel(
         tl.store(out + row.to(tl.int64) * (K * D) + at, total, mask=use)
 
 
-def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences | Ranked) -> tuple[Tensor, Tensor]:
+def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> tuple[Tensor, Tensor]:
     """Equations 5 and 6 with the largest window per channel; the winners are int32."""
     kernel_size, channels = weight.size(-3), weight.size(-1)
     taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap

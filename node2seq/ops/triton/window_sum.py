@@ -17,7 +17,8 @@ from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.plan import GraphPlan, Ranked, ranked_of
+from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
+from node2seq.ops.triton.row_ends import fits, scored_window_sum
 from node2seq.ops.triton.segments import store_item, sum_parts
 
 _CORE_BLOCK = 16
@@ -88,7 +89,7 @@ def window_sum_grad_kernel(
     prefix,  # [N, K, C] gradients of the taps' sums, added up from tap 0
     target,  # [E] by source
     entry,  # [E] by source
-    place,  # [E]
+    place,  # [E] the position of each entry, or the taps that it lies under
     target_ptr,  # [N + 1]
     item_row,  # [I]
     item_first,  # [I]
@@ -97,6 +98,7 @@ def window_sum_grad_kernel(
     parts,  # [P, C]
     num_parts,
     C,
+    IS_UNDER: tl.constexpr,
     K: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_E: tl.constexpr,
@@ -112,28 +114,34 @@ def window_sum_grad_kernel(
         real = at < last
         node = tl.load(target + at, mask=real, other=0)
         position = tl.load(place + tl.load(entry + at, mask=real, other=0), mask=real, other=0)
-        length = tl.load(target_ptr + node + 1) - tl.load(target_ptr + node)
         # Position q lies under taps max(0, q − o + 1) … min(q, K − 1): a difference of two prefix sums.
-        below = position - tl.maximum(length - K + 1, 1)
+        if IS_UNDER:
+            position = position.to(tl.int32)
+            below = position // K - 1
+            above = position % K
+        else:
+            length = tl.load(target_ptr + node + 1) - tl.load(target_ptr + node)
+            below = position - tl.maximum(length - K + 1, 1)
+            above = tl.minimum(position, K - 1)
         node = node.to(tl.int64) * K
-        total += rows_at(prefix, node + tl.minimum(position, K - 1), channel, real, inside, C)
+        total += rows_at(prefix, node + above, channel, real, inside, C)
         total -= rows_at(prefix, node + below, channel, real & (below >= 0), inside, C)
     store_item(out, parts, row, num_parts, tl.sum(total, axis=0), channel, inside, C)
 
 
-def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences | Ranked) -> Tensor:
+def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> Tensor:
     """Equations 5 and 6 with the sum over windows, [N, D]."""
-    return _WindowSum.apply(x, weight, ranked_of(sequences))  # pyright: ignore[reportReturnType]
+    return _WindowSum.apply(x, weight, sequences)  # pyright: ignore[reportReturnType]
 
 
 class _WindowSum(torch.autograd.Function):
     """The taps' sums P [N, K, C], projected. Keeps P, which the gradient of the weights needs."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
-        summed = window_sum(plain(x), ranked, weight.size(-3)).flatten(1)  # [N, K * C]
-        ctx.plan = ranked.plan
-        ctx.save_for_backward(summed if weight.requires_grad else None, weight, ranked.place)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> Tensor:
+        summed, place, ctx.plan = _tap_sums(plain(x), sequences, weight.size(-3))
+        summed = summed.flatten(1)  # [N, K * C]
+        ctx.save_for_backward(summed if weight.requires_grad else None, weight, place)
         return reference.project(summed, weight.flatten(-3, -2))
 
     @staticmethod
@@ -152,6 +160,18 @@ class _WindowSum(torch.autograd.Function):
             prefix = reference.project(grad, taps).view(-1, *weight.shape[-3:-1])
             grad_x = window_sum_grad(prefix, place, ctx.plan)
         return grad_x, grad_weight, None
+
+
+def _tap_sums(
+    x: Tensor, sequences: Sequences | Ranked | Scored, kernel_size: int
+) -> tuple[Tensor, Tensor, GraphPlan]:
+    """The taps' sums, what the backward pass knows of each entry, and the graph."""
+    if isinstance(sequences, Scored) and sequences.is_scored_by(x):
+        plan = sequences.plan
+        if fits(plan.work, kernel_size, x.size(-1)):
+            return *scored_window_sum(sequences.query, x, plan, kernel_size), plan
+    ranked = ranked_of(sequences)
+    return window_sum(x, ranked, kernel_size), ranked.place, ranked.plan
 
 
 def window_sum(x: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
@@ -186,7 +206,10 @@ def window_sum(x: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
 
 
 def window_sum_grad(prefix: Tensor, place: Tensor, plan: GraphPlan) -> Tensor:
-    """The gradient of the sources' rows, [M, C], from prefix sums of the taps' gradients [N, K, C]."""
+    """The gradient of the sources' rows, [M, C], from prefix sums of the taps' gradients [N, K, C].
+
+    Of each entry it needs the position (32 bits) or the taps that it lies under (8 bits).
+    """
     transposed = plan.transposed
     work, (_, kernel_size, channels) = transposed.work, prefix.shape
     out = prefix.new_empty(plan.num_sources, channels)
@@ -207,6 +230,7 @@ def window_sum_grad(prefix: Tensor, place: Tensor, plan: GraphPlan) -> Tensor:
         parts,
         work.parts,
         channels,
+        IS_UNDER=place.dtype == torch.uint8,
         K=kernel_size,
         ITEM=work.item,
         BLOCK_E=tile.block,

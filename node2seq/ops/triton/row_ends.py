@@ -1,0 +1,331 @@
+"""Equations 2 to 5 for sums over windows: every row is gathered once, for its scores and its sums.
+
+Only the first and the last K − 1 positions of a sequence lie under some taps and not under others, so nobody
+else's position is worked out. Of each entry it is kept which taps it lies under: ``first · K + last``.
+"""
+
+# Triton's own language, which its annotations do not describe.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from node2seq.ops.triton.items import item, rows_at
+from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch
+from node2seq.ops.triton.plan import GraphPlan, Work
+from node2seq.ops.triton.short_rows import order_key, places, warps
+
+# first · K + last has to fit into 8 bits.
+_MOST_TAPS = 16
+
+
+@triton.jit
+def tie_of(own):
+    """Integers that grow as a node's score with itself falls; that is never negative."""
+    return 0x7FFFFFFF - (own.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
+
+
+@triton.jit
+def sum_short_kernel(
+    query,  # [N, C]
+    x,  # [M, C]
+    index,  # [E]
+    rows,  # [N]
+    ptr,  # [N + 1]
+    out,  # [N, K, C]
+    under,  # [E]
+    first_row,
+    C,
+    K: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One short row: scored, ranked and summed in registers."""
+    row = tl.load(rows + first_row + tl.program_id(0))
+    start = tl.load(ptr + row)
+    length = tl.load(ptr + row + 1) - start
+    slot = tl.arange(0, WIDTH)
+    real = slot < length
+    channel = tl.arange(0, BLOCK_C)
+    inside = channel < C
+    source = tl.load(index + start + slot, mask=real, other=0)
+    value = rows_at(x, source, channel, real, inside, C)
+    mine = tl.load(query + row.to(tl.int64) * C + channel, mask=inside, other=0.0)
+    key = order_key(tl.sum(value * mine[None, :], axis=1), tie_of(tl.sum(value * value, axis=1)), real)
+    position = places(key, slot)
+    low = tl.maximum(position - tl.maximum(length - K + 1, 1) + 1, 0)
+    high = tl.minimum(position, K - 1)
+    tl.store(under + start + slot, (low * K + high).to(tl.uint8), mask=real)
+    at = out + row.to(tl.int64) * (K * C) + channel
+    for tap in tl.static_range(K):
+        use = real & (low <= tap) & (tap <= high)
+        tl.store(at + tap * C, tl.sum(tl.where(use[:, None], value, 0.0), axis=0), mask=inside)
+
+
+@triton.jit
+def store_taps(out, row, total, x, head, tail, channel, inside, C, K: tl.constexpr, BLOCK_T: tl.constexpr):
+    """Each tap's sum: the whole row without those at its start and its end that the tap does not reach."""
+    number = tl.arange(0, BLOCK_T)
+    first = rows_at(x, head, channel, number < K - 1, inside, C)
+    last = rows_at(x, tail, channel, number < K - 1, inside, C)
+    at = out + row.to(tl.int64) * (K * C) + channel
+    for tap in tl.static_range(K):
+        missed = tl.where((number < tap)[:, None], first, 0.0)
+        missed += tl.where((number < K - 1 - tap)[:, None], last, 0.0)
+        tl.store(at + tap * C, total - tl.sum(missed, axis=0), mask=inside)
+
+
+@triton.jit
+def sum_long_kernel(
+    query,  # [N, C]
+    x,  # [M, C]
+    index,  # [E]
+    item_row,  # [I]
+    item_first,  # [I]
+    ptr,  # [N + 1]
+    out,  # [N, K, C]
+    under,  # [E]
+    part_sum,  # [P, C]
+    end_key,  # [2, P, T] of each part the first and the last, best and worst first
+    end_entry,  # [2, P, T]
+    num_parts,
+    C,
+    K: tl.constexpr,
+    ITEM: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One item of a long row: its sum, its first and its last K − 1 entries."""
+    row, _, _, first, last = item(item_row, item_first, ptr, ITEM)
+    channel = tl.arange(0, BLOCK_C)
+    inside = channel < C
+    mine = tl.load(query + row.to(tl.int64) * C + channel, mask=inside, other=0.0)
+    total = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+    score = tl.zeros([ITEM // BLOCK_E, BLOCK_E], dtype=tl.float32)
+    own = tl.zeros([ITEM // BLOCK_E, BLOCK_E], dtype=tl.float32)
+    block = tl.arange(0, ITEM // BLOCK_E)[:, None]
+    for e0 in range(first, last, BLOCK_E):
+        entry = e0 + tl.arange(0, BLOCK_E)
+        real = entry < last
+        source = tl.load(index + entry, mask=real, other=0)
+        value = rows_at(x, source, channel, real, inside, C)
+        total += value
+        is_here = block == (e0 - first) // BLOCK_E
+        score = tl.where(is_here, tl.sum(value * mine[None, :], axis=1)[None, :], score)
+        own = tl.where(is_here, tl.sum(value * value, axis=1)[None, :], own)
+
+    # Taken out one after the other; of equal keys the smaller slot goes first.
+    slot = tl.arange(0, ITEM)
+    real = first + slot < last
+    key = order_key(tl.reshape(score, [ITEM]), tie_of(tl.reshape(own, [ITEM])), real)
+    rising = key
+    falling = tl.where(real, key, -9223372036854775808)
+    number = tl.arange(0, BLOCK_T)
+    head = tl.zeros([BLOCK_T], dtype=tl.int32)
+    tail = tl.zeros([BLOCK_T], dtype=tl.int32)
+    head_key = tl.full([BLOCK_T], 0x7FFFFFFFFFFFFFFF, dtype=tl.int64)
+    tail_key = tl.full([BLOCK_T], -9223372036854775808, dtype=tl.int64)
+    code = tl.full([ITEM], K - 1, dtype=tl.int32)
+    number_of_item = tl.program_id(0)
+    for taken in range(K - 1):
+        best = tl.min(rising, axis=0)
+        worst = tl.max(falling, axis=0)
+        best_slot = tl.min(tl.where(rising == best, slot, ITEM - 1), axis=0)
+        worst_slot = tl.max(tl.where(falling == worst, slot, 0), axis=0)
+        rising = tl.where(slot == best_slot, 0x7FFFFFFFFFFFFFFF, rising)
+        falling = tl.where(slot == worst_slot, -9223372036854775808, falling)
+        head = tl.where(number == taken, best_slot, head)
+        tail = tl.where(number == taken, worst_slot, tail)
+        head_key = tl.where(number == taken, best, head_key)
+        tail_key = tl.where(number == taken, worst, tail_key)
+        # In a hub, only all parts together know who is first.
+        code = tl.where((slot == best_slot) & (number_of_item >= num_parts), taken, code)
+        code = tl.where(
+            (slot == worst_slot) & (number_of_item >= num_parts), (K - 1 - taken) * K + K - 1, code
+        )
+    tl.store(under + first + slot, code.to(tl.uint8), mask=real)
+    whole = tl.sum(total, axis=0)
+    if number_of_item < num_parts:
+        part = number_of_item.to(tl.int64)
+        tl.store(part_sum + part * C + channel, whole, mask=inside)
+        at = part * BLOCK_T + number
+        tl.store(end_key + at, head_key)
+        tl.store(end_entry + at, first + head)
+        at += num_parts * BLOCK_T
+        tl.store(end_key + at, tail_key)
+        tl.store(end_entry + at, first + tail)
+    else:
+        head = tl.load(index + first + head)
+        tail = tl.load(index + first + tail)
+        store_taps(out, row, whole, x, head, tail, channel, inside, C, K, BLOCK_T)
+
+
+@triton.jit
+def sum_hub_kernel(
+    x,  # [M, C]
+    index,  # [E]
+    rows,  # [N] hubs first
+    part_ptr,  # [H + 1]
+    out,  # [N, K, C]
+    under,  # [E]
+    part_sum,  # [P, C]
+    end_key,  # [2, P, T]
+    end_entry,  # [2, P, T]
+    num_parts,
+    C,
+    K: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One hub: its sum and its ends from those of its parts."""
+    hub = tl.program_id(0)
+    row = tl.load(rows + hub)
+    first_part = tl.load(part_ptr + hub)
+    last_part = tl.load(part_ptr + hub + 1)
+    channel = tl.arange(0, BLOCK_C)
+    inside = channel < C
+    total = tl.zeros([8, BLOCK_C], dtype=tl.float32)
+    for p0 in range(first_part, last_part, 8):
+        part = p0 + tl.arange(0, 8)
+        total += rows_at(part_sum, part, channel, part < last_part, inside, C)
+
+    number = tl.arange(0, BLOCK_T)
+    head = tl.zeros([BLOCK_T], dtype=tl.int32)
+    tail = tl.zeros([BLOCK_T], dtype=tl.int32)
+    # Who was taken last: those before it are told by its key, so that nothing has to be crossed out.
+    low_key = tl.cast(-9223372036854775808, tl.int64)
+    high_key = tl.cast(0x7FFFFFFFFFFFFFFF, tl.int64)
+    low_entry = tl.cast(-1, tl.int32)
+    high_entry = tl.cast(0x7FFFFFFF, tl.int32)
+    behind = num_parts * BLOCK_T  # where the parts' last entries lie
+    for taken in range(K - 1):
+        best = tl.cast(0x7FFFFFFFFFFFFFFF, tl.int64)
+        worst = tl.cast(-9223372036854775808, tl.int64)
+        best_entry = tl.cast(0x7FFFFFFF, tl.int32)
+        worst_entry = tl.cast(-1, tl.int32)
+        for e0 in range(first_part * BLOCK_T, last_part * BLOCK_T, BLOCK_P):
+            end = e0 + tl.arange(0, BLOCK_P)
+            real = end < last_part * BLOCK_T
+            key = tl.load(end_key + end, mask=real, other=0x7FFFFFFFFFFFFFFF)
+            entry = tl.load(end_entry + end, mask=real, other=0x7FFFFFFF)
+            key = tl.where(
+                (key > low_key) | ((key == low_key) & (entry > low_entry)), key, 0x7FFFFFFFFFFFFFFF
+            )
+            found = tl.min(key, axis=0)
+            found_entry = tl.min(tl.where(key == found, entry, 0x7FFFFFFF), axis=0)
+            is_first = (found < best) | ((found == best) & (found_entry < best_entry))
+            best = tl.where(is_first, found, best)
+            best_entry = tl.where(is_first, found_entry, best_entry)
+
+            key = tl.load(end_key + behind + end, mask=real, other=-9223372036854775808)
+            entry = tl.load(end_entry + behind + end, mask=real, other=-1)
+            is_left = (key < high_key) | ((key == high_key) & (entry < high_entry))
+            key = tl.where(is_left, key, -9223372036854775808)
+            found = tl.max(key, axis=0)
+            found_entry = tl.max(tl.where(key == found, entry, -1), axis=0)
+            is_last = (found > worst) | ((found == worst) & (found_entry > worst_entry))
+            worst = tl.where(is_last, found, worst)
+            worst_entry = tl.where(is_last, found_entry, worst_entry)
+        low_key = best
+        low_entry = best_entry
+        high_key = worst
+        high_entry = worst_entry
+        tl.store(under + best_entry, tl.cast(taken, tl.int32).to(tl.uint8))
+        tl.store(under + worst_entry, tl.cast((K - 1 - taken) * K + K - 1, tl.int32).to(tl.uint8))
+        head = tl.where(number == taken, best_entry, head)
+        tail = tl.where(number == taken, worst_entry, tail)
+    head = tl.load(index + head)
+    tail = tl.load(index + tail)
+    store_taps(out, row, tl.sum(total, axis=0), x, head, tail, channel, inside, C, K, BLOCK_T)
+
+
+def fits(work: Work, kernel_size: int, channels: int) -> bool:
+    """Whether the kernels here can take it: few channels, and the ends of long rows lie apart."""
+    return kernel_size <= _MOST_TAPS and channels <= WIDEST and 2 * (kernel_size - 1) <= work.short
+
+
+def scored_window_sum(query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: int) -> tuple[Tensor, Tensor]:
+    """What each tap meets over all windows, [N, K, C], and the taps that each entry lies under, [E]."""
+    work, channels = plan.work, x.size(-1)
+    out = x.new_empty(plan.rows.num_rows, kernel_size, channels)
+    under = torch.empty(plan.index.numel(), dtype=torch.uint8, device=x.device)
+    _, width = channel_blocks(channels)
+    _sum_long_rows(query, x, plan, out, under, width)
+    for bucket in work.short_buckets:
+        launch(
+            sum_short_kernel,
+            (bucket.count,),
+            query,
+            x,
+            plan.index,
+            work.rows,
+            work.ptr,
+            out,
+            under,
+            bucket.first,
+            channels,
+            K=kernel_size,
+            WIDTH=bucket.width,
+            BLOCK_C=width,
+            num_warps=warps(bucket.width, width),
+        )
+    return out, under
+
+
+def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under: Tensor, width: int) -> None:
+    work, (_, kernel_size, channels) = plan.work, out.shape
+    if not work.long_items:
+        return
+    tile, ends = TILES["sum_long"], triton.next_power_of_2(kernel_size)
+    part_sum = x.new_empty(work.parts, channels)
+    end_key = torch.empty(2, work.parts, ends, dtype=torch.int64, device=x.device)
+    end_entry = torch.empty(2, work.parts, ends, dtype=torch.int32, device=x.device)
+    launch(
+        sum_long_kernel,
+        (work.long_items,),
+        query,
+        x,
+        plan.index,
+        work.item_row,
+        work.item_first,
+        work.ptr,
+        out,
+        under,
+        part_sum,
+        end_key,
+        end_entry,
+        work.parts,
+        channels,
+        K=kernel_size,
+        ITEM=work.item,
+        BLOCK_E=min(tile.block, work.item),
+        BLOCK_T=ends,
+        BLOCK_C=width,
+        num_warps=tile.warps,
+    )
+    launch(
+        sum_hub_kernel,
+        (work.hubs,),
+        x,
+        plan.index,
+        work.rows,
+        work.part_ptr,
+        out,
+        under,
+        part_sum,
+        end_key,
+        end_entry,
+        work.parts,
+        channels,
+        K=kernel_size,
+        BLOCK_P=256,
+        BLOCK_T=ends,
+        BLOCK_C=width,
+        num_warps=2,
+    )
