@@ -113,8 +113,8 @@ def main() -> None:
         for captured in (False, True) if device.type == "cuda" else (False,):
             for network in NETWORKS:
                 row = measure_network(network, graph, data, train, captured, options.seconds)
+                rows.append(row.beside(base) if base else row)
                 base = base or row
-                rows.append(row.beside(base))
                 show(rows[-1])
     keep(rows, options, device)
 
@@ -123,7 +123,8 @@ def show(row: Row) -> None:
     """A line of the table."""
     mib = "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
     spread = f"{row.p20_ms:.3f} to {row.p80_ms:.3f}"
-    print(f"{row.title():30}{row.p50_ms:12.3f}{spread:>24}{row.ratio:14.3f}{mib:>8}", flush=True)
+    ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+    print(f"{row.title():30}{row.p50_ms:12.3f}{spread:>24}{ratio:>14}{mib:>8}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -110,29 +110,39 @@ class Machine:
         return cls(_processor(), torch.get_num_threads(), versions, commit or source_commit())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept(Row):
+    """A row as it stands in a file: what was found, on what, and when."""
+
+    device: str
+    threads: int | None = None
+    versions: dict[str, str]
+    commit: str | None = None
+    date: str
+
+
 def append_rows(path: Path, rows: Iterable[Row], machine: Machine) -> None:
     """Add rows to a file: all of them, or none if the process is killed meanwhile."""
     before = path.read_bytes() if path.exists() else b""
-    about = {**asdict(machine), "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    lines = [json.dumps({**_shown(row), **about}, ensure_ascii=False) + "\n" for row in rows]
+    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lines = [_line(Kept(**vars(row), **vars(machine), date=date)) for row in rows]
     write_bytes(path, before + "".join(lines).encode())
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[Kept]:
     """The newest row of each case, in the order in which cases first came; none where there is no file."""
     if not path.exists():
         return []
-    needed = {field.name for field in fields(Row)} | {field.name for field in fields(Machine)} | {"date"}
-    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    newest: dict[tuple[Any, ...], Kept] = {}
     for number, found in enumerate(read_lines(path), start=1):
-        row = {**{field.name: field.default for field in fields(Row)}, **found}
-        missing = sorted(name for name in needed if name not in found and name not in _OPTIONAL)
-        if missing:
+        try:
+            row = Kept(**found)
+        except TypeError as error:
             raise Node2SeqError(
-                f"{path}, line {number}", f"it lacks {', '.join(missing)}", "Restore it from a copy"
-            )
-        identity = tuple(row[name] for name in IDENTITY)
-        if identity not in newest or newest[identity]["date"] <= row["date"]:
+                f"{path}, line {number}", f"it is not a row ({error})", "Restore it from a copy"
+            ) from error
+        identity = tuple(getattr(row, name) for name in IDENTITY)
+        if identity not in newest or newest[identity].date <= row.date:
             newest[identity] = row
     return list(newest.values())
 
@@ -148,15 +158,11 @@ def keep(rows: Sequence[Row], options: argparse.Namespace, device: torch.device)
     append_rows(options.rows, rows, Machine.here(device, options.commit))
 
 
-_OPTIONAL = {field.name for field in fields(Row) if field.default is None or field.default == ""}
-
-
-def _shown(row: Row) -> dict[str, Any]:
+def _line(row: Kept) -> str:
     """The fields that say something, with as many digits as a measurement has."""
     found = {name: value for name, value in asdict(row).items() if value not in (None, "")}
-    return {
-        name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in found.items()
-    }
+    shown = {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in found.items()}
+    return json.dumps(shown, ensure_ascii=False) + "\n"
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:
@@ -170,4 +176,4 @@ def _processor() -> str:
     except OSError:
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+    return re.sub(r"\((R|TM)\)", "", names[0]) if names else platform.machine()

@@ -38,7 +38,6 @@ def short_benchmark(
     device: torch.device,
     say: Callable[[str], None] = lambda _: None,
     *,
-    sizes: Sequence[Size] = SIZES,
     seconds: float = 45.0,
 ) -> Short:
     """Check every backend against the reference, then measure forward + backward of the layer.
@@ -46,7 +45,6 @@ def short_benchmark(
     Args:
         device: Where.
         say: Told what is being done.
-        sizes: The graphs to measure on.
         seconds: Start no further case after so much measuring.
 
     Raises:
@@ -55,7 +53,7 @@ def short_benchmark(
     backends = [name for name in runnable_backends(device) if name != "reference"]
     say(f"comparing {', '.join(backends)} with the reference")
     refuse_if_wrong(backends, device)
-    stages = [Stage("short", size, power_law(size.nodes, size.edges, device)) for size in sizes]
+    stages = [Stage("short", size, power_law(size.nodes, size.edges, device)) for size in SIZES]
     end = time.monotonic() + seconds
     rows: list[list[Row]] = []
     for stage in stages:
@@ -84,5 +82,6 @@ def _rows(stage: Stage, backends: Sequence[str], end: float) -> list[Row]:
 
 def picked_backend(stage: Stage) -> str:
     """The name of the backend that ``auto`` takes on that graph."""
-    module = ops.choose_backend("auto", stage.x)
+    entries = stage.size.edges + stage.size.nodes
+    module = ops.choose_backend("auto", stage.x, entries)
     return module.__name__.removeprefix(f"{ops.__name__}.").split(".")[0]

@@ -1,0 +1,53 @@
+"""``node2seq bench`` on small graphs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+
+import pytest
+import torch
+
+from node2seq.benchmarking import agreement, short
+from node2seq.benchmarking.graphs import Size
+from node2seq.cli import bench as verb
+
+TINY = (Size("tiny", 40, 200), Size("small", 80, 600))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short, "SIZES", TINY)
+    monkeypatch.setattr(short, "SECONDS_A_CASE", 0.0)
+    monkeypatch.setattr(agreement, "EDGES", 1_500)
+    monkeypatch.setattr(agreement, "NODES", 120)
+
+
+def test_the_verb_prints_a_table_and_writes_rows(cli, tmp_path):
+    examples = [shlex.split(line)[1:] for line in verb.EPILOG.splitlines() if line.startswith("node2seq ")]
+    assert len(examples) == 2
+    for example in examples:
+        done = cli(*example)
+        assert done.status == 0
+        assert done.out.count("auto takes ") == len(TINY)
+        assert "Node2SeqConv mean k=3" in done.out
+        assert "× GATConv" in done.out
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert len(rows) == len(TINY) * (1 + 2 * len(agreement.runnable_backends(torch.device("cpu"))))
+    assert {row["bench"] for row in rows} == {"short"}
+
+
+def test_the_verb_refuses_a_folder_that_is_not_there_before_it_measures(cli):
+    done = cli("bench", "--json", "nowhere/rows.jsonl")
+    assert done.status != 0
+    assert "nowhere/rows.jsonl" in done.err
+    assert "comparing" not in done.err
+
+
+def test_every_option_of_the_verb_tells_its_default(cli):
+    shown = cli("bench", "--help").out
+    for name in inspect.signature(verb.bench).parameters:
+        assert f"--{name.removesuffix('_file')}" in shown
+    assert "auto" in shown
+    assert "no file" in shown
