@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from node2seq.checks import check_features, graph_on
 from node2seq.data import normalize_features
 from node2seq.errors import Node2SeqError
+from node2seq.loop import Program
 from node2seq.models import MODELS
 from node2seq.recipes import Recipe
-from node2seq.train import FitResult, Fitter, SplitLike
+from node2seq.stacking import PER_RUN, stack, unstack
+from node2seq.train import Course, FitResult, SplitLike
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,18 @@ class Progress:
 
 OnProgress = Callable[[Progress], Sequence[bool] | None]
 
+# Epochs between two looks at how the runs stand: a look makes the host wait for the device.
+LOOK_EVERY = 10
+# The most that a run takes, over what a forward pass keeps for the backward: gradients, and what operations
+# take in between.
+_PEAK_OVER_KEPT = 4
+# Of each entry of a graph that is copied for a run: its two nodes, weights, and plans to walk over them.
+_BYTES_PER_ENTRY = 64
+_SHARE_OF_FREE = 0.8
+_CPU_BYTES = 2**31
+# Entries are counted in 32 bits.
+_MOST_ENTRIES = 2**30
+
 
 def train_together(
     data: Data,
@@ -66,7 +81,8 @@ def train_together(
     device: torch.device | str | None = None,
     on_epoch: OnProgress | None = None,
     keep_models: bool = False,
-    max_bytes: int | None = None,  # noqa: ARG001
+    max_bytes: int | None = None,
+    capture: bool = True,
 ) -> list[Outcome]:
     """Train all of ``trainings`` on the graph ``data`` and return their outcomes in the same order.
 
@@ -80,28 +96,118 @@ def train_together(
         on_epoch: Told now and then how the runs of a program stand; may return one truth value for each of
             them, and those with a true one end there, with what they have reached.
         keep_models: Whether the outcomes hold the trained models.
-        max_bytes: Memory that the runs of one program may take together.
+        max_bytes: Memory that the runs of one program may take together; a part of what is free if left out.
+        capture: Whether epochs may be replayed as a CUDA graph.
     """
-    outcomes = []
+    data = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    if device is not None:
+        data = data.to(str(device))  # once, so that all programs share the plan of its edges
+    groups: dict[Hashable, list[int]] = {}
     for number, training in enumerate(trainings):
-        started = time.monotonic()
-        graph = prepare_graph(data, training.recipe, device)
-        model = build(training, graph)
+        groups.setdefault(_shape(training), []).append(number)
+    outcomes: dict[int, Outcome] = {}
+    for members in groups.values():
+        graph = prepare_graph(data, trainings[members[0]].recipe)
+        most = _most_at_once(trainings[members[0]], graph, max_bytes)
+        waiting = [members[i : i + most] for i in range(0, len(members), most)]
+        while waiting:
+            part = waiting.pop(0)
+            try:
+                outcomes |= _train_group(
+                    graph, {i: trainings[i] for i in part}, on_epoch, keep_models, capture
+                )
+            except torch.OutOfMemoryError:
+                if len(part) == 1:
+                    raise
+                half = len(part) // 2  # both start anew, and end as they would have
+                waiting = [part[:half], part[half:], *waiting]
+    return [outcomes[number] for number in range(len(trainings))]
+
+
+def _train_group(
+    graph: Data,
+    trainings: Mapping[int, Training],
+    on_epoch: OnProgress | None,
+    keep_models: bool,
+    capture: bool,
+) -> dict[int, Outcome]:
+    """Train runs of equal shapes as one program; what became of each, by its number."""
+    started = time.monotonic()
+    model = stack([build(training, graph) for training in trainings.values()])
+    x, edge_index, y = graph_on(model, graph)
+    check_features(x)
+    settings = [training.recipe.settings for training in trainings.values()]
+    courses = [Course(t.split, y, t.recipe.settings) for t in trainings.values()]
+    nodes = [course.nodes for course in courses]
+    program = Program(model, x, edge_index, y, nodes, settings, stacked=True, capture=capture)
+    longest = max(run.epochs for run in settings)
+    while any((standing := program.standing()).active):
+        if on_epoch is not None and program.epoch:
+            best = [
+                hits / course.nodes["val"].numel() if hits >= 0 and not failed else None
+                for hits, failed, course in zip(standing.best_hits, standing.failed, courses, strict=True)
+            ]
+            stop = on_epoch(Progress(tuple(trainings), program.epoch, tuple(best)))
+            if stop is not None:
+                program.stop(stop)
+        for _ in range(min(LOOK_EVERY, longest - program.epoch)):
+            program.advance()
+    history = program.history()
+    logits = program.finish()
+    seconds = (time.monotonic() - started) / len(trainings)
+    outcomes = {}
+    for run, (number, course) in enumerate(zip(trainings, courses, strict=True)):
+        # A run that fails has one row more: the one that says so.
+        rows = [epoch[run] for epoch in history[: standing.epochs[run] + standing.failed[run]]]
         try:
-            fitter = Fitter(model, graph, training.split, training.recipe.settings)
-            while not fitter.done:
-                fitter.step()
-                assert fitter.best is not None
-                if on_epoch is not None:
-                    stop = on_epoch(Progress((number,), fitter.epoch, (fitter.best.val_accuracy,)))
-                    if stop is not None and stop[0]:
-                        break
-            result, error = fitter.finish(), None
+            for row in rows:
+                course.add(row)
+            result, error = course.result(logits[run]), None
         except Node2SeqError as problem:
             result, error = None, str(problem)
-        kept = model if keep_models else None
-        outcomes.append(Outcome(result, error, kept, time.monotonic() - started))
+        kept = unstack(model, run) if keep_models and error is None else None
+        outcomes[number] = Outcome(result, error, kept, seconds)
     return outcomes
+
+
+def _shape(training: Training) -> Hashable:
+    """What runs of one program have in common."""
+    recipe = training.recipe
+    options = {name: value for name, value in recipe.options.items() if name not in PER_RUN}
+    shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize)
+    return (training.model, repr(sorted(options.items())), *shared)
+
+
+def _most_at_once(training: Training, graph: Data, max_bytes: int | None) -> int:
+    """How many runs like this one fit into memory together."""
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    entries = graph.edge_index.size(1) + graph.x.size(0)
+    each = _PEAK_OVER_KEPT * training.recipe.settings.views * _kept_bytes(training, graph)
+    each += _BYTES_PER_ENTRY * entries
+    if max_bytes is None:
+        max_bytes = _CPU_BYTES
+        if graph.x.is_cuda:
+            free, _ = torch.cuda.mem_get_info(graph.x.device)
+            unused = torch.cuda.memory_reserved(graph.x.device) - torch.cuda.memory_allocated(graph.x.device)
+            max_bytes = int(_SHARE_OF_FREE * (free + unused))
+    return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
+
+
+def _kept_bytes(training: Training, graph: Data) -> int:
+    """What a run's forward pass keeps for its backward, beside what all runs share."""
+    kept: dict[int, Tensor] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    model = build(training, graph)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        _ = model.train()(graph.x, graph.edge_index)
+    inputs = [tensor for tensor in (graph.x, graph.edge_index) if tensor is not None]
+    shared = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    return sum(t.untyped_storage().nbytes() for at, t in kept.items() if at not in shared)
 
 
 def prepare_graph(data: Data, recipe: Recipe, device: torch.device | str | None = None) -> Data:
@@ -114,11 +220,11 @@ def prepare_graph(data: Data, recipe: Recipe, device: torch.device | str | None 
 
 
 def build(training: Training, data: Data) -> nn.Module:
-    """The untrained model of a training for a graph, on the graph's device."""
+    """The untrained model of a training for a graph, on its device and in its features' precision."""
     assert data.x is not None
     assert isinstance(data.y, torch.Tensor)
     torch.manual_seed(training.seed)
     model = MODELS[training.model](
         data.num_features, out_channels=int(data.y.max()) + 1, **training.recipe.options
     )
-    return model.to(data.x.device)
+    return model.to(data.x.device, torch.promote_types(data.x.dtype, torch.float32))

@@ -38,7 +38,9 @@ class Part:
 
     def loss(self, logits: Tensor) -> Tensor:
         """The mean cross-entropy of each run, [R]."""
-        return mean_over(self.real, cross_entropy(self.of(logits).float(), self.labels))
+        logits = self.of(logits)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # 16 bits would tie too often
+        return mean_over(self.real, cross_entropy(logits, self.labels))
 
 
 class Objective:

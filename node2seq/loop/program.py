@@ -50,6 +50,8 @@ class Standing:
     """How many epochs it was trained."""
     best_epoch: list[int]
     """The epoch of its best weights; 0 before there is one."""
+    best_hits: list[int]
+    """How many validation nodes they hit; -1 before there are any."""
 
 
 class Program:
@@ -209,9 +211,9 @@ class Program:
     def standing(self) -> Standing:
         """Wait for the device and say where the runs stand."""
         state = self._state
-        names = ("failed", "epochs", "best_epoch")
+        names = ("failed", "epochs", "best_epoch", "best_hits")
         table = torch.stack([self._active().long(), *(state[name].long() for name in names)]).tolist()
-        return Standing([bool(v) for v in table[0]], [bool(v) for v in table[1]], table[2], table[3])
+        return Standing([bool(v) for v in table[0]], [bool(v) for v in table[1]], *table[2:])
 
     def history(self, first: int = 0) -> list[list[list[float]]]:
         """What is known of each epoch from number ``first`` (from 0) on: by epoch, run, :data:`COLUMNS`."""
