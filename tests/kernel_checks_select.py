@@ -160,6 +160,45 @@ def check_gradients() -> None:
     assert LAUNCHES["sum_parts_kernel"]
 
 
+def check_dropout() -> None:
+    """The same elements, bit for bit: shared features or one's own, rates, parts of a graph, whole nodes."""
+    runs = {"seed": torch.tensor([7, 2**50], device=DEVICE), "step": torch.tensor([3, 4], device=DEVICE)}
+    alone = {name: value[1] for name, value in runs.items()}
+    rates = torch.tensor([0.3, 0.0], dtype=torch.float64, device=DEVICE)
+    nodes = torch.randint(0, 2**31, (70,), device=DEVICE)
+    shared = torch.randn(70, 30, device=DEVICE)
+    own = torch.randn(2, 70, 30, device=DEVICE)
+    for x, p, streams, ids, whole_rows in (
+        (shared, 0.3, alone, None, False),
+        (shared, 1.5 / 2**32, alone, nodes, True),
+        (shared, rates, runs, None, True),
+        (shared, 0.6, runs, nodes, False),
+        (own, rates, runs, nodes, False),
+        (own.transpose(1, 2), 0.9, runs, None, False),
+        (shared[:0], 0.5, alone, None, False),
+    ):
+        direction, results = torch.randn(2, 70, 30, device=DEVICE), []
+        for drop in (plain_dropout, fused.drop):
+            leaf, step = x.clone().requires_grad_(), streams["step"].clone()
+            out = drop(leaf, p, streams["seed"], step, 2, ids, whole_rows)
+            step += 1  # as a module counts before the backward pass
+            (grad,) = torch.autograd.grad(
+                (out * direction.view(-1)[: out.numel()].view(out.shape)).sum(), leaf
+            )
+            results.append((out, grad))
+        (truth, plain_grad), (out, grad) = results
+        assert torch.equal(out, truth)
+        # Where runs share their features, sums and scales may be rounded in either order.
+        assert torch.allclose(grad, plain_grad, rtol=1e-6, atol=1e-6)
+    assert LAUNCHES["drop_kernel"] == 12
+
+
+def plain_dropout(*args: Any) -> Tensor:
+    """The plain twin, on a GPU too."""
+    with patch("node2seq.ops.dropout.fused_kernels", lambda: None):
+        return ops.counter_dropout(*args)
+
+
 def check_large() -> None:
     """On a GPU: lists of tens of thousands and a hub, at the real block sizes; twice the same bits."""
     sequences = graph(30_000, 200_000, 20_000)
@@ -215,6 +254,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "too many": check_too_many,
     "empty": check_empty,
     "gradients": check_gradients,
+    "dropout": check_dropout,
 }
 LARGE: dict[str, Callable[[], None]] = {"large": check_large, "capture": check_capture}
 

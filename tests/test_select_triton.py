@@ -11,6 +11,7 @@ NAMES = [
     "too many",
     "empty",
     "gradients",
+    "dropout",
     *(["large", "capture"] if torch.cuda.is_available() else []),
 ]
 

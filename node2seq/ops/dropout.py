@@ -9,19 +9,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from node2seq.ops.fused import fused_kernels
+
 _WORD = 2**32
 _LARGEST = 2**31 - 1
 # Odd multipliers with well-mixed bits, as signed 32-bit integers: products wrap around.
-_SPREAD = 0x9E3779B1 - _WORD
-_MIX_1 = 0x7FEB352D
-_MIX_2 = 0x846CA68B - _WORD
+SPREAD = 0x9E3779B1 - _WORD
+MIX_1 = 0x7FEB352D
+MIX_2 = 0x846CA68B - _WORD
 
 
 def _mix(word: Tensor) -> Tensor:
     """Scrambles 32-bit words so that words next to each other have nothing in common."""
     # The masks cut off copies of the sign bit, which a shift of signed words brings in from the left.
-    word = (word ^ (word >> 16 & 0xFFFF)) * _MIX_1
-    word = (word ^ (word >> 15 & 0x1FFFF)) * _MIX_2
+    word = (word ^ (word >> 16 & 0xFFFF)) * MIX_1
+    word = (word ^ (word >> 15 & 0x1FFFF)) * MIX_2
     return word ^ (word >> 16 & 0xFFFF)
 
 
@@ -54,10 +56,13 @@ def counter_dropout(
     """
     if not isinstance(p, Tensor) and p == 0:
         return x
+    is_compiling = torch.compiler.is_compiling()
+    if x.is_cuda and x.dtype == torch.float32 and not is_compiling and (kernels := fused_kernels()):
+        return kernels.drop(x, p, seed, step, layer, nodes, whole_rows)
     if nodes is None:
         nodes = torch.arange(x.size(-2), device=x.device)
     least, scale = _least_word(p), _scale(p, x.dtype)
-    keep = _keep_traced if torch.compiler.is_compiling() else _keep
+    keep = _keep_traced if is_compiling else _keep
     if isinstance(least, int):
         least = torch.full((1,), least, dtype=torch.int32, device=x.device)
     kept = keep(nodes, 1 if whole_rows else x.size(-1), least, seed.reshape(-1), step.reshape(-1), layer)
@@ -82,12 +87,12 @@ def _scale(p: float | Tensor, dtype: torch.dtype) -> float | Tensor:
 
 def _keep(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tensor, layer: int) -> Tensor:
     """Whether to keep each element of each run, [R, N, C]: whether its word is at least ``least``."""
-    stream = _mix(_as_word(seed) * _SPREAD + layer)
-    stream = _mix(stream ^ _mix(_as_word(step) * _SPREAD + 1))
+    stream = _mix(_as_word(seed) * SPREAD + layer)
+    stream = _mix(stream ^ _mix(_as_word(step) * SPREAD + 1))
     element = nodes.to(torch.int32)[:, None] * channels + torch.arange(
         channels, dtype=torch.int32, device=nodes.device
     )
-    word = _mix(element * _SPREAD + stream[:, None, None])
+    word = _mix(element * SPREAD + stream[:, None, None])
     return word >= least[:, None, None]
 
 
@@ -103,7 +108,7 @@ def _(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tensor, l
 
 def pair_word(seed: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """A random 32-bit word for each pair of ids, the same whenever the same seed and pair are asked for."""
-    return _mix(_mix(_as_word(first) * _SPREAD + _mix(_as_word(seed))) ^ (_as_word(second) * _SPREAD))
+    return _mix(_mix(_as_word(first) * SPREAD + _mix(_as_word(seed))) ^ (_as_word(second) * SPREAD))
 
 
 class Dropout(nn.Module):
