@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Store, choose_cells, reproduce, runs_of, work
+from node2seq.experiments import Bench, Run, Store, choose_cells, reproduce, runs_of, work
 from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
 from node2seq.experiments.verb import Request, run
@@ -106,11 +106,23 @@ def _together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_together")
-def test_rows_made_together_say_so_and_hold(tmp_path: Path) -> None:
+def test_rows_made_together_say_so_and_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reproduce(small_runs(), str(tmp_path / "two"), device="cpu")
     rows = Store(tmp_path / "two").refresh()
     assert [row["together"] for row in rows] == [[0, 1]] * 4
-    assert run(Request(check=4, check_seed=1, device="cpu", results=tmp_path / "two"), lambda _: None) == 0
+    company: list[list[int]] = []
+    train = Bench.train
+
+    def watched(bench: Bench, runs: Sequence[Run]) -> Any:
+        company.append([run.key.seed for run in runs])
+        return train(bench, runs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bench, "train", watched)
+        assert (
+            run(Request(check=4, check_seed=1, device="cpu", results=tmp_path / "two"), lambda _: None) == 0
+        )
+    assert company == [[0, 1]] * 4
     reproduce(small_runs(1), str(tmp_path / "grown"), device="cpu")
     reproduce(small_runs(3), str(tmp_path / "grown"), device="cpu")
     grown = Store(tmp_path / "grown").refresh()
