@@ -28,6 +28,7 @@ class Replay:
         self._graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
         self.replayed = 0
+        self.refused: str | None = None  # why it could not be recorded
 
     def __call__(self) -> None:
         """Run it once more."""
@@ -41,9 +42,23 @@ class Replay:
             torch.cuda.current_stream().wait_stream(self._stream)
         else:
             if self._graph is None:
-                self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._graph, stream=self._stream):
-                    self._function()  # recorded, not run
-            self._graph.replay()
-            self.replayed += 1
+                self._graph = self._record(self._stream)
+            if self._graph is None:
+                self._function()
+            else:
+                self._graph.replay()
+                self.replayed += 1
         self.calls += 1
+
+    def _record(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                self._function()  # recorded, not run
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # something in it waits for the device; nothing of it was run
+            self.refused = str(error)
+            self._stream = None
+            return None
+        return graph

@@ -11,6 +11,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from node2seq import ops
 from node2seq.adjacency import sequences_of
 from node2seq.listening import can_fuse
+from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropout, make_dropouts
 
 
@@ -110,7 +111,7 @@ class GATConv(torch_geometric.nn.GATConv):
         return default and isinstance(x, Tensor) and not kwargs and can_fuse(self, edge_index)
 
 
-class GAT(nn.Module):
+class GAT(Capturable):
     """The two-layer network of the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper.
 
     Args:

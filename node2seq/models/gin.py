@@ -11,6 +11,7 @@ from torch_geometric.typing import OptPairTensor
 from node2seq import ops
 from node2seq.adjacency import sequences_of
 from node2seq.listening import can_fuse
+from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropouts
 
 
@@ -47,7 +48,7 @@ class GINConv(torch_geometric.nn.GINConv):
         return ops.apply(cast("nn.Module", self.nn), out + (1 + self.eps.unsqueeze(-1)) * x)
 
 
-class GIN(nn.Module):
+class GIN(Capturable):
     """A two-layer network with the layers of the `"How Powerful are Graph Neural Networks?"
     <https://arxiv.org/abs/1810.00826>`_ paper and a linear classifier.
 

@@ -6,10 +6,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from node2seq import ops
+from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropouts
 
 
-class MLP(nn.Module):
+class MLP(Capturable):
     """Two linear layers on each node's own features: what the edges are worth is measured against it.
 
     Args:

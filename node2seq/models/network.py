@@ -10,6 +10,7 @@ from node2seq import ops
 from node2seq.conv import Node2SeqConv
 from node2seq.errors import check_choice
 from node2seq.gcn import GCNConv
+from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropout, make_dropouts
 from node2seq.models.smoothing import Smoothing
 
@@ -20,7 +21,7 @@ NORMS = ("none", "layer")
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu}
 
 
-class Node2Seq(nn.Module):
+class Node2Seq(Capturable):
     r"""The network of the `"Node2Seq: Towards Trainable Convolutions in Graph Neural Networks"
     <https://arxiv.org/abs/2101.01849>`_ paper: one Node2Seq layer and two GCN layers, the outputs of the
     first two combined before the third.

@@ -3,13 +3,14 @@
 from typing import Any, ClassVar
 
 import torch_geometric.nn
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
 from node2seq.adjacency import sequences_of
 from node2seq.listening import can_fuse
+from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropouts
 
 
@@ -52,7 +53,7 @@ class SGConv(torch_geometric.nn.SGConv):
         return ops.add_bias(x.view(shape), self.lin.bias)
 
 
-class SGC(nn.Module):
+class SGC(Capturable):
     """The one-layer network of the `"Simplifying Graph Convolutional Networks"
     <https://arxiv.org/abs/1902.07153>`_ paper: a linear classifier of features spread over K hops.
 

@@ -5,8 +5,10 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from node2seq.models.capturing import Capturable
 
-class TwoLayers(nn.Module):
+
+class TwoLayers(Capturable):
     """Dropout, a layer, ReLU, dropout, a layer; a subclass makes ``convs`` and ``dropouts``, two of each."""
 
     convs: nn.ModuleList
