@@ -31,3 +31,10 @@ def test_every_check_ran(found):
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels(found, name):
     assert not found[name], found[name]
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_sm_90(tmp_path):
+    found = run("kernel_compile_select.py", TRITON_CACHE_DIR=str(tmp_path))
+    assert len(found["kernels"]) == 5
+    assert found["compiled"] == found["kernels"]
