@@ -20,6 +20,7 @@ from triton.compiler import ASTSource
 
 from node2seq import ops
 from node2seq.ops import triton as fused
+from node2seq.ops.triton import cutting, plan
 from node2seq.ops.triton.sorting import sort_rows
 
 _TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8"}
@@ -53,11 +54,12 @@ class Compiler:
         constants = {name: value for name, value in meta.items() if name not in _OPTIONS}
         signature, attributes = {}, {}
         for place, (name, value) in enumerate(zip(kernel.arg_names, args, strict=False)):
-            if not isinstance(value, Tensor) and value == 1:
+            is_special = not kernel.params[place].do_not_specialize
+            if not isinstance(value, Tensor) and value == 1 and is_special:
                 constants[name] = value  # as Triton's own launcher does
                 continue
             signature[name] = _TYPES[value.dtype] if isinstance(value, Tensor) else "i32"
-            if isinstance(value, Tensor) or value % 16 == 0:
+            if isinstance(value, Tensor) or (value % 16 == 0 and is_special):
                 attributes[(place,)] = [["tt.divisibility", 16]]
         signature |= dict.fromkeys(constants, "constexpr")
         signature = {name: signature[name] for name in kernel.arg_names}
@@ -67,6 +69,20 @@ class Compiler:
             self.compiled[title] = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
+class CountedSummary(cutting.Summary):
+    """What a plan is made from, counted here: the kernel that does so is compiled, not run."""
+
+    def __init__(self, length: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> None:
+        super().__init__(length, entries, sizes, item, chunk)
+        self.longer = {size: int((length > size).sum()) for size in sizes}
+        self.parts, self.chunks = (
+            int(((length[length > size] + size - 1) // size).sum()) for size in (item, chunk)
+        )
+        self.part_ptr, self.chunk_ptr = (
+            torch.zeros(self.longer[size] + 1, dtype=torch.int32) for size in (item, chunk)
+        )
+
+
 def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
     """Runs every operation, forward and backward, over a graph with hubs."""
     compiler = Compiler()
@@ -74,6 +90,7 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
         names = vars(import_module(f"{fused.__name__}.{module.name}"))
         if "launch" in names:
             names["launch"] = compiler
+    plan.Summary = CountedSummary
     lengths = torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000])
     rows = ops.Rows.from_lengths(lengths)
     index = torch.cat([torch.arange(int(length)) for length in lengths])

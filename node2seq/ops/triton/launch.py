@@ -1,4 +1,7 @@
-"""How kernels are started: counted, with the block sizes that measured best."""
+"""How kernels are started: counted, with the block sizes that measured best.
+
+Numbers that differ from graph to graph are ``do_not_specialize``: a new graph must not compile a kernel anew.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError
 from node2seq.ops.plan import is_tracing
 from node2seq.ops.sequences import Rows, Sequences, lasting
+from node2seq.ops.triton.cutting import Summary, cut, transpose, whole_rows
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
 ITEM = 256
@@ -22,12 +23,11 @@ SORT_WIDTHS = (128, 256, 512, 1024)
 
 
 @dataclass
-class Cut:
-    """Rows longer than some size, cut into parts of that size; the parts of a row follow each other."""
+class Chunks:
+    """Rows that are too long to be sorted at once; the chunks of a row follow each other."""
 
-    row: Tensor  # [P] the row of each part
+    row: Tensor  # [P] the row of each chunk
     first: Tensor  # [P] its first entry
-    ptr: Tensor  # [H + 1] where the parts of each long row start
 
 
 @dataclass(frozen=True)
@@ -44,45 +44,30 @@ class Work:
 
     Args:
         ptr (torch.Tensor): Where each row starts, and where the last one ends, [N + 1].
+        entries (int): How many entries there are.
     """
 
-    def __init__(self, ptr: Tensor) -> None:
+    def __init__(self, ptr: Tensor, entries: int) -> None:
         self.ptr = ptr.int()
         self.item, self.short, self.longest_sorted = ITEM, SHORT_WIDTHS[-1], SORT_WIDTHS[-1]
-        ordered, rows = self.ptr.diff().sort(descending=True, stable=True)
+        length, rows = self.ptr.diff().sort(descending=True, stable=True)
         self.rows = rows.int()
-        sizes = sorted({self.item, *SHORT_WIDTHS, *SORT_WIDTHS})
-        longer = [(ordered > size).sum() for size in sizes]
-        parts = [
-            torch.where(ordered > size, (ordered + size - 1) // size, 0).sum()
-            for size in (self.item, self.longest_sorted)
-        ]
-        # The one wait for the device: everything that sizes a launch.
-        *longer, item_parts, chunks = torch.stack([*longer, *parts]).tolist()
-        self._longer = dict(zip(sizes, longer, strict=True))
-        self.hubs = self._longer[self.item]
-        self.parts = item_parts
-        hub_parts = self._cut(ordered, self.item, item_parts)
-        light = self.rows[self.hubs :]
-        self.part_ptr = hub_parts.ptr
-        # Hubs' parts first: the longest work starts earliest.
-        self.item_row = torch.cat([hub_parts.row, light])  # [I]
-        self.item_first = torch.cat([hub_parts.first, self.ptr[light]])  # [I]
-        self.items = self.item_row.numel()
+        sizes = tuple(sorted({self.item, *SHORT_WIDTHS, *SORT_WIDTHS}))
+        found = Summary(length, entries, sizes, self.item, self.longest_sorted)
+        self._longer = found.longer
+        self.hubs, self.parts, self.part_ptr = found.longer[self.item], found.parts, found.part_ptr
+        self.items = self.parts + self.rows.numel() - self.hubs
         # The items of rows that are not short; they come first.
-        self.long_items = self.parts + self._longer[self.short] - self.hubs
-        self.chunks = self._cut(ordered, self.longest_sorted, chunks)
+        self.long_items = self.parts + found.longer[self.short] - self.hubs
+        # Hubs' parts first: the longest work starts earliest.
+        self.item_row, self.item_first = (self.rows.new_empty(self.items) for _ in range(2))
+        cut(self.rows, self.ptr, self.part_ptr, self.item, self.item_row, self.item_first)
+        whole_rows(self.rows, self.ptr, self.hubs, self.parts, self.item_row, self.item_first)
+        chunk_row, chunk_first = (self.rows.new_empty(found.chunks) for _ in range(2))
+        cut(self.rows, self.ptr, found.chunk_ptr, self.longest_sorted, chunk_row, chunk_first)
+        self.chunks = Chunks(chunk_row, chunk_first)
         self.short_buckets = self._buckets(0, SHORT_WIDTHS)
         self.sort_buckets = self._buckets(self.short, SORT_WIDTHS)
-
-    def _cut(self, ordered: Tensor, size: int, parts: int) -> Cut:
-        hubs = self._longer[size]
-        count = (ordered[:hubs] + size - 1) // size
-        ptr = torch.cat([count.new_zeros(1), count.cumsum(0, dtype=torch.int32)])
-        hub = torch.repeat_interleave(count, output_size=parts)
-        place = torch.arange(parts, device=ptr.device, dtype=torch.int32) - ptr[hub]
-        row = self.rows[hub]
-        return Cut(row, self.ptr[row] + place * size, ptr)
 
     def _buckets(self, shortest: int, widths: tuple[int, ...]) -> list[Bucket]:
         """The rows longer than ``shortest`` by the width that they fit into."""
@@ -115,17 +100,17 @@ class GraphPlan:
         self.rows = sequences.rows
         self.num_sources = sequences.num_sources
         self.index = sequences.index.int()  # [E]
-        self.work = Work(sequences.rows.ptr)
+        self.work = Work(sequences.rows.ptr, self.rows.num_entries)
 
     @cached_property
     def transposed(self) -> Transposed:
         """The graph by source, in the order of the entries; worked out by the first backward pass."""
         _check_not_capturing()
         with lasting():
-            source, entry = self.index.sort(stable=True)
+            source, order = self.index.sort(stable=True)
             bounds = torch.arange(self.num_sources + 1, device=source.device, dtype=torch.int32)
             ptr = torch.searchsorted(source, bounds, out_int32=True)
-            return Transposed(Work(ptr), self.rows.target[entry].int(), entry.int())
+            return Transposed(Work(ptr, self.rows.num_entries), *transpose(order, self.rows.target))
 
     @cached_property
     def position(self) -> Tensor:

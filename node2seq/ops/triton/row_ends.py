@@ -29,7 +29,7 @@ def tie_of(own):
     return 0x7FFFFFFF - (own.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_row"])
 def sum_short_kernel(
     query,  # [N, C]
     x,  # [M, C]
@@ -79,7 +79,7 @@ def store_taps(out, row, total, x, head, tail, channel, inside, C, K: tl.constex
         tl.store(at + tap * C, total - tl.sum(missed, axis=0), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def sum_long_kernel(
     query,  # [N, C]
     x,  # [M, C]
@@ -165,7 +165,7 @@ def sum_long_kernel(
         store_taps(out, row, whole, x, head, tail, channel, inside, C, K, BLOCK_T)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def sum_hub_kernel(
     x,  # [M, C]
     index,  # [E]

@@ -17,7 +17,7 @@ from node2seq.ops.triton.plan import Work, plan_of
 from node2seq.ops.triton.scores import score
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def segment_sum_kernel(
     x,  # [M, C]
     index,  # [E] the row of x that each entry takes

@@ -38,7 +38,7 @@ def places(key, slot):
     return tl.sum(before.to(tl.int32), axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_row"])
 def rank_short_kernel(
     score,  # [E], or anything if the features are scored here
     query,  # [N, C]

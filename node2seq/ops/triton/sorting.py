@@ -38,7 +38,7 @@ def packed(score, index, precedence, entry, slot, real, LOG_W: tl.constexpr):
     return order_key(value, (first << LOG_W) + slot, real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_row", "count"])
 def rank_kernel(
     score,  # [E]
     index,  # [E]

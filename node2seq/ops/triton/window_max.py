@@ -56,7 +56,7 @@ def under_tap(table, index, window, tap, real, start, length, channel, inside, D
     return rows_at(table, source * K + tap, channel, use, inside, D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def window_max_kernel(
     table,  # [M, K, D]
     index,  # [E]
@@ -141,7 +141,7 @@ def max_parts_kernel(
     tl.store(winner + place, at_window, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def window_max_grad_kernel(
     grad,  # [N, D]
     winner,  # [N, D]
@@ -204,6 +204,7 @@ class _WindowMax(torch.autograd.Function):
         ctx.plan, ctx.shape = ranked.plan, projected.shape
         ctx.save_for_backward(winner, ranked.place)
         ctx.mark_non_differentiable(winner)
+        ctx.set_materialize_grads(False)  # no zeros for the winners
         return out, winner
 
     @staticmethod

@@ -24,7 +24,7 @@ from node2seq.ops.triton.segments import store_item, sum_parts
 _CORE_BLOCK = 16
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def window_sum_kernel(
     x,  # [M, C]
     index,  # [E]
@@ -84,7 +84,7 @@ def window_sum_kernel(
         tl.store(out + row.to(tl.int64) * (K * C) + at, total, mask=use)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def window_sum_grad_kernel(
     prefix,  # [N, K, C] gradients of the taps' sums, added up from tap 0
     target,  # [E] by source
