@@ -1,0 +1,146 @@
+"""One forward of the non-local selection: score, select among all within two hops, rank.
+
+    python benchmarks/bench_selection.py                     # 100k / 1.1M and Squirrel; see NODE2SEQ_DATA
+    python benchmarks/bench_selection.py --device cpu --graphs squirrel
+
+Candidates are found before, and how long that takes is printed. On a GPU also for many runs at once, as one
+disjoint union. Nothing is reported of a backend that differs from the reference.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from node2seq import ops
+from node2seq.adjacency import sequences_of
+from node2seq.benchmarking.agreement import runnable_backends
+from node2seq.benchmarking.graphs import Size, power_law
+from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.timing import measure
+from node2seq.data import load
+from node2seq.environment import pick_device
+from node2seq.errors import Node2SeqError
+
+HOPS, CHANNELS, RUNS = 2, 64, 20
+LARGE = Size("100k", 100_000, 1_100_000)
+SQUIRREL_LIKE = Size("Squirrel-like", 5_201, 217_073)
+
+
+def large(device: torch.device) -> tuple[Size, Tensor]:
+    """A random graph with hubs."""
+    return LARGE, power_law(LARGE.nodes, LARGE.edges, device)
+
+
+def squirrel(device: torch.device) -> tuple[Size, Tensor]:
+    """The data set, or a random graph of its size where it is not at hand."""
+    try:
+        data = load("squirrel")
+    except Node2SeqError:
+        return SQUIRREL_LIKE, power_law(SQUIRREL_LIKE.nodes, SQUIRREL_LIKE.edges, device)
+    assert data.edge_index is not None
+    return Size("Squirrel", int(data.num_nodes or 0), data.num_edges), data.edge_index.to(device)
+
+
+GRAPHS = {"100k": large, "squirrel": squirrel}
+
+
+class Selection:
+    """The selection on one graph.
+
+    Args:
+        edge_index: The graph's edges.
+        nodes: The number of its nodes.
+    """
+
+    def __init__(self, edge_index: Tensor, nodes: int) -> None:
+        self.nodes, self.device = nodes, edge_index.device
+        self.sequences, reach = sequences_of(
+            edge_index,
+            flow="source_to_target",
+            num_sources=nodes,
+            num_targets=nodes,
+            add_self_loops=True,
+            hops=HOPS,
+        )
+        assert reach is not None
+        self.reach = reach
+
+    def find_candidates(self) -> tuple[float, int]:
+        """The seconds that it takes, and how many there are in all; none if they are too many to keep."""
+        start = time.perf_counter()
+        candidates = self.reach.candidates()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - start, 0 if candidates is None else candidates.index.numel()
+
+    def step(self, key: Tensor, backend: str, runs: int = 1) -> Callable[[], Any]:
+        """One selection; of so many runs at once."""
+        sequences, reach = self.sequences.copies(runs), self.reach.copies(runs)
+        module = ops.choose_backend(backend, key, sequences.rows.num_entries)
+        return lambda: ops.arrange(key, key, sequences, reach=reach, hops=HOPS, backend=module)
+
+
+def refuse_if_wrong(backends: list[str], device: torch.device) -> None:
+    """Raises an error unless every backend selects what the reference selects; whole numbers, many ties."""
+    nodes = 600
+    selection = Selection(power_law(nodes, 4_000, torch.device("cpu")).to(device), nodes)
+    generator = torch.Generator().manual_seed(0)
+    key = torch.randint(-2, 3, (nodes, 8), generator=generator).float().to(device)
+    truth = selection.step(key, "reference")()
+    for backend in backends:
+        found = selection.step(key, backend)()
+        if not all(torch.equal(a, b) for a, b in zip(found, truth, strict=True)):
+            raise Node2SeqError(
+                f"backend={backend!r}", "it selects other nodes than the reference", "Run the tests"
+            )
+
+
+def main() -> None:
+    """Prints a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of repeating a step")
+    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    refuse_if_wrong(runnable_backends(device), device)
+    rows = []
+    for name in options.graphs:
+        size, edge_index = GRAPHS[name](device)
+        selection = Selection(edge_index, size.nodes)
+        seconds, candidates = selection.find_candidates()
+        print(f"\n{size.name}: {candidates:,} candidates found in {seconds:.2f} s")
+        print(f"{'':40}{'ms':>12}{'20 to 80 %':>24}{'MiB':>8}")
+        for runs in (1, RUNS) if device.type == "cuda" and name == "squirrel" else (1,):
+            torch.manual_seed(0)
+            key = torch.randn(runs * size.nodes, CHANNELS, device=device)
+            found = measure(selection.step(key, options.backend, runs), device, seconds=options.seconds)
+            row = Row(
+                "selection", *size, "selection", "" if runs == 1 else f"{runs} runs", backend=options.backend
+            )
+            rows.append(replace(row, **({"result": "out of memory"} if found is None else vars(found))))
+            show(rows[-1])
+    keep(rows, options, device)
+
+
+def show(row: Row) -> None:
+    """A line of the table."""
+    if row.result:
+        print(f"{row.title():40}{row.result:>12}")
+        return
+    mib = "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
+    print(
+        f"{row.title():40}{row.p50_ms:12.3f}{f'{row.p20_ms:.3f} to {row.p80_ms:.3f}':>24}{mib:>8}", flush=True
+    )
+
+
+if __name__ == "__main__":
+    main()
