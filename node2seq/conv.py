@@ -286,8 +286,7 @@ class Node2SeqConv(MessagePassing):
             return backend.convolve_max(x, weight, ranked)
         out = backend.convolve_sum(x, weight, ranked)
         if self.readout == "mean":
-            windows = (ranked.rows.length() - self.kernel_size + 1).clamp(min=1)
-            out = out / windows[:, None]
+            out = out / ranked.rows.windows(self.kernel_size)[:, None]
         return out, None
 
     def _kernel(self, dtype: torch.dtype) -> Tensor:

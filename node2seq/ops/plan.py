@@ -24,7 +24,7 @@ def check_ids(ids: Tensor, count: int, side: str) -> None:
     """Raises an error if a node id lies outside of [0, count)."""
     if ids.numel() == 0:
         return
-    lowest, highest = int(ids.min()), int(ids.max())
+    lowest, highest = torch.stack(torch.aminmax(ids)).tolist()
     if lowest < 0:
         raise Node2SeqError(
             f"edge_index holds the {side} id {lowest}",
@@ -50,8 +50,7 @@ def build_sequences(
 ) -> Sequences:
     """Sorts edges into sequences, sources ascending; a self entry counts once.
 
-    Every step keeps its shape whatever the values, so that the whole can be traced; dropped edges go to a row
-    behind the last and are cut off only where values may be looked at.
+    While tracing, no shape depends on values: dropped edges go to a row behind the last and stay there.
     """
     source, target = source.long(), target.long()
     span = max(num_sources, 1)
@@ -63,17 +62,24 @@ def build_sequences(
         loops = torch.arange(min(num_sources, num_targets), device=source.device)
         key = torch.cat([key, loops * span + loops])
     key = key.sort().values
-    if merge_duplicates:
-        place = torch.arange(key.numel(), device=key.device)
-        repeated = (key == key[(place - 1).clamp(min=0)]) & (place > 0)
-        key = torch.where(repeated, dropped, key).sort().values
-    target = key // span
+    if is_tracing():
+        if merge_duplicates:
+            place = torch.arange(key.numel(), device=key.device)
+            repeated = (key == key[(place - 1).clamp(min=0)]) & (place > 0)
+            key = torch.where(repeated, dropped, key).sort().values
+        target = key // span
+        length = key.new_zeros(num_targets + 1).scatter_add(0, target, torch.ones_like(target))
+        ptr = torch.cat([key.new_zeros(1), length[:num_targets].cumsum(0)])
+    else:
+        if merge_duplicates:
+            repeated = key[1:] == key[:-1]
+            if bool(repeated.any()):
+                key = torch.cat([key[:1], key[1:][~repeated]])
+        elif add_self_loops:
+            key = key[: int(torch.searchsorted(key, dropped))]
+        target = key // span
+        ptr = torch.searchsorted(key, torch.arange(num_targets + 1, device=key.device) * span)
     index = key - target * span  # ONNX has no remainder by a size
-    length = key.new_zeros(num_targets + 1).scatter_add(0, target, torch.ones_like(target))
-    ptr = torch.cat([key.new_zeros(1), length[:num_targets].cumsum(0)])
-    if not is_tracing():
-        kept = int(ptr[-1])
-        target, index = target[:kept], index[:kept]
     return Sequences(Rows(ptr, target), index, num_sources)
 
 

@@ -34,6 +34,7 @@ class Rows:
         self.target = target
         self.num_rows = ptr.numel() - 1
         self.num_entries = target.numel()
+        self._windows: dict[int, Tensor] = {}
 
     @classmethod
     def from_lengths(cls, length: Tensor) -> Rows:
@@ -45,6 +46,13 @@ class Rows:
     def length(self) -> Tensor:
         """The number of entries of each row, :obj:`[N]`."""
         return self.ptr[1:] - self.ptr[:-1]
+
+    def windows(self, kernel_size: int) -> Tensor:
+        """The number of windows of each row, :obj:`[N]`; worked out once per kernel size."""
+        if kernel_size not in self._windows:
+            with lasting():
+                self._windows[kernel_size] = (self.length() - kernel_size + 1).clamp(min=1)
+        return self._windows[kernel_size]
 
     def position(self) -> Tensor:
         """The place of each entry within its row, :obj:`[E]`."""
