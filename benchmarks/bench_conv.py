@@ -12,13 +12,10 @@ import argparse
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +25,14 @@ import torch_geometric.nn
 from torch import Tensor, nn
 
 from node2seq import Node2SeqConv, ops
+from node2seq.benchmarking.agreement import refuse_if_wrong, runnable_backends
+from node2seq.benchmarking.graphs import power_law
+from node2seq.benchmarking.layers import CHANNELS, OUT_OF_MEMORY, PLAN_ANEW, gather_bytes, layer_step
+from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.data import load
 
-CHANNELS = 64
-GRAPHS = {"cora": "Cora", "squirrel": "Squirrel", "powerlaw": "power law"}
+GRAPHS = {"cora": "Cora", "squirrel": "Squirrel", "powerlaw": "100k nodes, 1.1M edges"}
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,6 @@ class Case:
     kernel_size: int | None = None
     readout: str | None = None
     new_plan: bool = False
-
-    def title(self) -> str:
-        """The line's name."""
-        if self.layer != "Node2SeqConv":
-            return self.layer
-        return f"Node2SeqConv {self.readout} k={self.kernel_size}" + (", plan anew" if self.new_plan else "")
 
 
 BASELINES = [Case("GATConv"), Case("GATv2Conv"), Case("GCNConv"), Case("SAGEConv(lstm)")]
@@ -64,26 +59,16 @@ def cases(kernels: list[int]) -> list[Case]:
     return BASELINES + ours
 
 
-def power_law(num_nodes: int, num_edges: int, seed: int = 0) -> Tensor:
-    """Distinct directed edges whose ends are drawn with probability ∝ rank^−0.6 on both sides."""
-    generator = torch.Generator().manual_seed(seed)
-    weight = torch.arange(1, num_nodes + 1, dtype=torch.float64).pow(-0.6)
-    edges = torch.zeros(0, dtype=torch.int64)
-    while edges.numel() < num_edges:
-        drawn = torch.multinomial(weight, 2 * num_edges, replacement=True, generator=generator).view(2, -1)
-        edges = torch.cat([edges, drawn[1] * num_nodes + drawn[0]]).unique()
-    edges = edges[torch.randperm(edges.numel(), generator=generator)[:num_edges]].sort().values
-    return torch.stack([edges % num_nodes, edges // num_nodes])
-
-
 def graph(name: str) -> tuple[Tensor, int]:
     """Edges sorted by target, as SAGEConv(lstm) asks for, and the number of nodes."""
     if name == "powerlaw":
-        return power_law(100_000, 1_000_000), 100_000
-    data = load("cora-r" if name == "cora" else name)
-    edge_index, num_nodes = data.edge_index, data.num_nodes
-    assert edge_index is not None
-    assert num_nodes is not None
+        num_nodes = 100_000
+        edge_index = power_law(num_nodes, 1_100_000, torch.device("cpu"))
+    else:
+        data = load("cora-r" if name == "cora" else name)
+        edge_index, num_nodes = data.edge_index, data.num_nodes
+        assert edge_index is not None
+        assert num_nodes is not None
     order = (edge_index[1] * num_nodes + edge_index[0]).argsort()
     return edge_index[:, order], num_nodes
 
@@ -99,31 +84,7 @@ def build(case: Case) -> nn.Module:
     return getattr(torch_geometric.nn, case.layer)(CHANNELS, CHANNELS)
 
 
-def peak_memory(step: Callable[[], None], device: torch.device) -> int:
-    """The bytes that a step adds at its peak."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    clear_refs = Path("/proc/self/clear_refs")
-    if not clear_refs.exists():
-        step()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    clear_refs.write_text("5")  # resets the high-water mark to what is resident now
-
-    def resident(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-    before = resident("VmRSS:")
-    step()
-    return resident("VmHWM:") - before
-
-
-def measure(case: Case, edges_file: str, repeats: int, device_name: str) -> dict[str, Any]:
+def measure_alone(case: Case, edges_file: str, repeats: int, device_name: str) -> dict[str, Any]:
     """Runs in a process of its own."""
     device = torch.device(device_name)
     torch.manual_seed(0)
@@ -132,23 +93,13 @@ def measure(case: Case, edges_file: str, repeats: int, device_name: str) -> dict
     layer = build(case).to(device)
     x = torch.randn(stored["num_nodes"], CHANNELS, device=device, requires_grad=True)
     direction = torch.randn(stored["num_nodes"], CHANNELS, device=device)
-
-    def step() -> None:
-        if case.new_plan:
-            ops.PLANS.clear()
-        layer.zero_grad()
-        x.grad = None
-        layer(x, edge_index).backward(direction)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    memory = peak_memory(step, device)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return {"seconds": statistics.median(times), "bytes": memory}
+    step = layer_step(layer, x, edge_index, direction, plan_anew=case.new_plan)
+    found = measure(step, device, seconds=0, least=repeats)
+    if found is None:
+        return {"failure": OUT_OF_MEMORY}
+    entries = edge_index.size(1) + stored["num_nodes"]
+    backend = ops.choose_backend("auto", x, entries).__name__.split(".")[2]
+    return {**vars(found), **({"backend": backend} if case.kernel_size else {})}
 
 
 def run_alone(case: Case, edges_file: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -171,7 +122,19 @@ def run_alone(case: Case, edges_file: str, options: argparse.Namespace) -> dict[
         return json.loads(done.stdout.splitlines()[-1])
     last = done.stderr.strip().splitlines()[-1:] or [f"ended with status {done.returncode}"]
     out_of_memory = "alloc" in last[0] or "memory" in last[0].lower()
-    return {"failure": f"more than {options.memory_limit:g} GiB" if out_of_memory else last[0][:60]}
+    return {"failure": OUT_OF_MEMORY if out_of_memory else last[0][:60]}
+
+
+def row_of(case: Case, about: tuple[str, int, int], result: dict[str, Any], bandwidth: float) -> Row:
+    """The row of a case on a graph of that name, nodes and edges."""
+    variant = PLAN_ANEW if case.new_plan else ""
+    row = Row("layer", *about, case.layer, variant, case.kernel_size, case.readout)
+    if "failure" in result:
+        return replace(row, result=result["failure"])
+    if case.kernel_size is None or case.readout is None:
+        return replace(row, **result)
+    gathered = gather_bytes(case.readout, case.kernel_size, about[1] + about[2])
+    return replace(row, **result, bound_share=1e3 * gathered / bandwidth / result["p50_ms"])
 
 
 def main() -> None:
@@ -179,16 +142,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--kernels", nargs="+", type=int, default=[3, 10])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--memory-limit", type=float, default=15.0, metavar="GIB")
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS")
     parser.add_argument("--job", help=argparse.SUPPRESS)
+    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
     options = parser.parse_args()
     if options.job:
         job = json.loads(options.job)
-        print(json.dumps(measure(Case(**job["case"]), job["edges"], job["repeats"], options.device)))
+        print(json.dumps(measure_alone(Case(**job["case"]), job["edges"], job["repeats"], options.device)))
         return
+    device = torch.device(options.device)
+    refuse_if_wrong(runnable_backends(device), device)
+    bandwidth = copy_bandwidth(device)
 
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} CPU cores"
     versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}"
@@ -199,21 +166,25 @@ def main() -> None:
         size = f"{num_nodes:,} nodes, {edge_index.size(1):,} edges, largest degree {degree.max()}"
         print(f"\n{GRAPHS[name]}: {size}")
         print(f"{'':34}{'ms':>10}{'× GATConv':>12}{'MiB':>10}{'× GATConv':>12}")
+        rows: list[Row] = []
         with tempfile.NamedTemporaryFile(suffix=".pt") as file:
             torch.save({"edge_index": edge_index, "num_nodes": num_nodes}, file.name)
-            base: dict[str, Any] | None = None
             for case in cases(options.kernels):
                 result = run_alone(case, file.name, options)
-                if "failure" in result:
-                    print(f"{case.title():34}  {result['failure']}")
-                    continue
-                base = base or result
-                seconds, size = result["seconds"], result["bytes"]
-                print(
-                    f"{case.title():34}{seconds * 1e3:10.1f}{seconds / base['seconds']:12.2f}"
-                    f"{size / 2**20:10.0f}{size / max(base['bytes'], 1):12.2f}",
-                    flush=True,
-                )
+                row = row_of(case, (GRAPHS[name], num_nodes, edge_index.size(1)), result, bandwidth)
+                rows.append(row.beside(rows[0]) if rows else row)
+                show(rows[-1])
+        keep(rows, options, device)
+
+
+def show(row: Row) -> None:
+    """A line of the table."""
+    if row.p50_ms is None:
+        print(f"{row.title():34}  {row.result}", flush=True)
+        return
+    ratio, peak_ratio = ("" if value is None else f"{value:.2f}" for value in (row.ratio, row.peak_ratio))
+    mib = "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
+    print(f"{row.title():34}{row.p50_ms:10.1f}{ratio:>12}{mib:>10}{peak_ratio:>12}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ an operation has to gather, every entry from memory once.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -26,14 +25,17 @@ import torch
 import torch_geometric
 import triton
 from torch import Tensor
-from torch_geometric.nn import GATConv
 
-from node2seq import Node2SeqConv, ops
+from node2seq import ops
 from node2seq.adjacency import sequences_of
+from node2seq.benchmarking.graphs import Size, power_law
+from node2seq.benchmarking.layers import CHANNELS, Stage
+from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.ops.triton import launch, plan, scores, segments, sorting, window_max, window_sum
 
 ROOT = Path(__file__).parents[1]
-CHANNELS = 64
+DEVICE = torch.device("cuda")
 CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
 
 
@@ -68,109 +70,41 @@ def check_kernels() -> None:
         sys.exit(f"No times while checks fail: {', '.join(failed)}")
 
 
-def power_law(graph: Graph) -> Tensor:
-    """Distinct directed edges whose ends are drawn with probability ∝ rank^−0.6 on both sides."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    number = torch.randperm(graph.nodes, device="cuda", generator=generator)
-
-    def ends() -> Tensor:
-        drawn = torch.rand(graph.edges, device="cuda", dtype=torch.float64, generator=generator)
-        rank = (drawn.pow_(1 / 0.4) * graph.nodes).long().clamp_(max=graph.nodes - 1)
-        return number[rank]
-
-    edges = torch.zeros(0, dtype=torch.int64, device="cuda")
-    while edges.numel() < graph.edges:
-        edges = torch.cat([edges, ends() * graph.nodes + ends()]).unique()
-    kept = torch.randperm(edges.numel(), device="cuda", generator=generator)[: graph.edges]
-    edges = edges[kept]
-    return torch.stack([edges % graph.nodes, edges // graph.nodes])
-
-
 def median_ms(step: Callable[[], Any], repeats: int) -> float:
-    """The median time of a step, after two that do not count."""
-    for _ in range(2):
-        step()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    """The median time of a step."""
+    found = measure(step, DEVICE, seconds=0, least=repeats)
+    assert found is not None
+    return found.p50_ms
 
 
-def peak_gib(step: Callable[[], Any]) -> float:
-    """What a step adds at its peak to what is held before it."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    step()
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**30
-
-
-def copy_bandwidth() -> float:
-    """Bytes per second of a large copy on the device, read and written."""
-    source = torch.empty(2**30, dtype=torch.float32, device="cuda").normal_()
-    copied = torch.empty_like(source)
-    return 2 * source.nbytes / (median_ms(lambda: copied.copy_(source), 10) / 1e3)
-
-
-def layer_step(
-    layer: torch.nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor
-) -> Callable[[], None]:
-    """A forward and backward pass."""
-
-    def step() -> None:
-        layer.zero_grad()
-        x.grad = None
-        layer(x, edge_index).backward(direction)
-
-    return step
-
-
-def measure(step: Callable[[], None], repeats: int) -> tuple[float, float] | None:
-    """Time and memory of a step, or nothing if it runs out of memory."""
-    try:
-        step()  # builds what is built once
-        return median_ms(step, repeats), peak_gib(step)
-    except torch.OutOfMemoryError:
-        return None
-    finally:
-        torch.cuda.empty_cache()
-
-
-def layers(graph: Graph, edge_index: Tensor) -> None:
-    """The table of whole layers."""
-    x = torch.randn(graph.nodes, CHANNELS, device="cuda", requires_grad=True)
-    direction = torch.randn_like(x)
+def layers(graph: Graph, edge_index: Tensor, bandwidth: float) -> list[Row]:
+    """The table of whole layers, as rows."""
     print(f"\n{graph}: layer, forward + backward")
-    print(f"{'':28}{'ms':>10}{'× GATConv':>12}{'GiB':>10}{'× GATConv':>12}", flush=True)
-    base = measure(layer_step(GATConv(CHANNELS, CHANNELS).cuda(), x, edge_index, direction), graph.repeats)
-    _print_layer("GATConv", base, base)
+    print(f"{'':28}{'ms':>10}{'× GATConv':>12}{'GiB':>10}{'× GATConv':>12}{'of bound':>10}", flush=True)
+    stage = Stage("layer", Size(str(graph), graph.nodes, graph.edges), edge_index, bandwidth)
+    base = stage.gat(seconds=1)
+    rows = [base]
+    show(base)
+    torch.cuda.empty_cache()
     for readout, kernel_size in CASES:
-        conv = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout).cuda()
-        step = layer_step(conv, x, edge_index, direction)
-        _print_layer(f"{readout} k={kernel_size}", measure(step, graph.repeats), base)
-        if kernel_size == 3:
-
-            def anew(step: Callable[[], None] = step) -> None:
-                ops.PLANS.clear()
-                step()
-
-            _print_layer(
-                f"{readout} k={kernel_size}, plan anew", measure(anew, max(graph.repeats // 3, 3)), base
-            )
+        for plan_anew in (False, True) if kernel_size == 3 else (False,):
+            row = stage.node2seq(readout, kernel_size, seconds=1, backend="triton", plan_anew=plan_anew)
+            rows.append(row.beside(base))
+            show(rows[-1])
+            torch.cuda.empty_cache()
+    return rows
 
 
-def _print_layer(title: str, found: tuple[float, float] | None, base: tuple[float, float] | None) -> None:
-    if found is None:
-        print(f"{title:28}{'out of memory':>20}", flush=True)
+def show(row: Row) -> None:
+    """A line of the table of layers."""
+    title = row.title().removeprefix("Node2SeqConv ")
+    if row.p50_ms is None or row.peak_bytes is None:
+        print(f"{title:28}{row.result:>20}", flush=True)
         return
-    ratios = ["–", "–"] if base is None else [f"{a / b:.3f}" for a, b in zip(found, base, strict=True)]
-    print(f"{title:28}{found[0]:10.2f}{ratios[0]:>12}{found[1]:10.2f}{ratios[1]:>12}", flush=True)
+    ratios = ["–" if value is None else f"{value:.3f}" for value in (row.ratio, row.peak_ratio)]
+    share = "–" if row.bound_share is None else f"{row.bound_share:.2f}"
+    gib = row.peak_bytes / 2**30
+    print(f"{title:28}{row.p50_ms:10.2f}{ratios[0]:>12}{gib:10.2f}{ratios[1]:>12}{share:>10}", flush=True)
 
 
 class Steps:
@@ -223,22 +157,28 @@ class Steps:
         }
 
 
-def steps(graph: Graph, edge_index: Tensor, bandwidth: float) -> None:
-    """The table of single operations."""
+def steps(graph: Graph, edge_index: Tensor, bandwidth: float) -> list[Row]:
+    """The table of single operations, as rows."""
     print(f"\n{graph}: steps, ms (share of the gather bound)")
     found = Steps(graph, edge_index)
     length = found.sequences.rows.length()
     print(
         f"longest sequence {int(length.max())}, {found.plan.work.hubs} hubs in {found.plan.work.parts} parts"
     )
+    rows = []
     for kernel_size in (3, 10):
         cells = []
         for name, (step, size) in found.named(kernel_size).items():
             if kernel_size == 3 or name.startswith(("project", "window")):
-                ms = median_ms(step, max(graph.repeats // 2, 3))
-                cells.append(f"{name} {ms:.3f} ({size / bandwidth * 1e3 / ms:.2f})")
+                measured = measure(step, DEVICE, seconds=0, least=max(graph.repeats // 2, 3))
+                assert measured is not None
+                share = size / bandwidth * 1e3 / measured.p50_ms
+                cells.append(f"{name} {measured.p50_ms:.3f} ({share:.2f})")
+                about = {"kernel_size": kernel_size, "backend": "triton", "bound_share": share}
+                rows.append(Row("ops", str(graph), *graph[:2], name, **about, **vars(measured)))
         print(f"k={kernel_size}: " + ", ".join(cells), flush=True)
     _plan_steps(graph, edge_index, found)
+    return rows
 
 
 def _plan_steps(graph: Graph, edge_index: Tensor, found: Steps) -> None:
@@ -302,21 +242,22 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parts = ["layers", "steps", "variants"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
     options = parser.parse_args()
     start = time.perf_counter()
     versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}, Triton {triton.__version__}"
     print(f"{torch.cuda.get_device_name()}, {versions}, {CHANNELS} → {CHANNELS} channels, float32")
     check_kernels()
     print(f"all kernel checks passed after {time.perf_counter() - start:.0f} s", flush=True)
-    bandwidth = copy_bandwidth()
+    bandwidth = copy_bandwidth(DEVICE)
     print(f"copy: {bandwidth / 1e12:.2f} TB/s, read and written", flush=True)
     for name in options.graphs:
         for graph in GRAPHS[name]:
-            edge_index = power_law(graph)
+            edge_index = power_law(graph.nodes, graph.edges, DEVICE)
             if "layers" in options.parts:
-                layers(graph, edge_index)
+                keep(layers(graph, edge_index, bandwidth), options, DEVICE)
             if "steps" in options.parts:
-                steps(graph, edge_index, bandwidth)
+                keep(steps(graph, edge_index, bandwidth), options, DEVICE)
             if "variants" in options.parts and graph.nodes == 1_000_000:
                 variants(graph, edge_index)
             del edge_index

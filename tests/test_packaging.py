@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from node2seq.benchmarking.rows import read_rows
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -62,7 +64,7 @@ def test_a_wheel_works_outside_of_the_checkout(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_layer_benchmark_prints_ratios_and_failures():
+def test_the_layer_benchmark_prints_ratios_and_failures_and_keeps_rows(tmp_path):
     command = [
         sys.executable,
         "benchmarks/bench_conv.py",
@@ -72,6 +74,8 @@ def test_the_layer_benchmark_prints_ratios_and_failures():
         "3",
         "--repeats",
         "1",
+        "--rows",
+        str(tmp_path / "rows.jsonl"),
     ]
     done = subprocess.run(
         [*command, "--time-limit", "20"], cwd=ROOT, check=True, capture_output=True, text=True
@@ -80,4 +84,11 @@ def test_the_layer_benchmark_prints_ratios_and_failures():
     for layer in ("GATConv", "GATv2Conv", "GCNConv", "SAGEConv(lstm)", "Node2SeqConv max k=3, plan anew"):
         (line,) = [line for line in lines if line.startswith(f"{layer} ")]
         assert len(line.split()) >= 4, line
-    assert any(line.startswith("GATConv ") and " 1.00 " in line for line in lines)
+    rows = read_rows(tmp_path / "rows.jsonl")
+    assert len(rows) == 8
+    ours = {(row.readout, row.variant): row for row in rows if row.case == "Node2SeqConv"}
+    assert set(ours) == {(readout, variant) for readout in ("max", "mean") for variant in ("", "plan anew")}
+    for row in ours.values():
+        assert row.base == "GATConv"
+        assert row.ratio == pytest.approx((row.p50_ms or 0) / (rows[0].p50_ms or 1), rel=1e-3)
+        assert row.bound_share

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
+from node2seq import ops
 from node2seq.benchmarking.graphs import Size
 from node2seq.benchmarking.rows import Row
 from node2seq.benchmarking.timing import measure
@@ -16,6 +17,7 @@ from node2seq.conv import Node2SeqConv
 
 CHANNELS = 64
 OUT_OF_MEMORY = "out of memory"
+PLAN_ANEW = "plan anew"
 
 
 class Stage:
@@ -45,10 +47,14 @@ class Stage:
         about = {"kernel_size": kernel_size, "readout": readout, "backend": backend}
         return Row(self.bench, *self.size, "Node2SeqConv", **about)
 
-    def node2seq(self, readout: str, kernel_size: int, *, seconds: float, backend: str) -> Row:
-        """Our layer with a backend."""
+    def node2seq(
+        self, readout: str, kernel_size: int, *, seconds: float, backend: str, plan_anew: bool = False
+    ) -> Row:
+        """Our layer with a backend; ``plan_anew``: as if each step had a graph of its own."""
         layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout, backend=backend)
         row = self.case(readout, kernel_size, backend)
+        if plan_anew:
+            row = replace(row, variant=PLAN_ANEW)
         bound = None
         if self.bandwidth is not None:
             entries = self.size.edges + self.size.nodes
@@ -56,22 +62,27 @@ class Stage:
         return self._row(layer, row, seconds, bound)
 
     def _row(self, layer: nn.Module, row: Row, seconds: float, bound_ms: float | None = None) -> Row:
-        step = layer_step(layer.to(self.device), self.x, self.edge_index, self.direction)
+        anew = row.variant == PLAN_ANEW
+        step = layer_step(layer.to(self.device), self.x, self.edge_index, self.direction, plan_anew=anew)
         found = measure(step, self.device, seconds=seconds)
-        self.x.grad = None
         figures = {"result": OUT_OF_MEMORY} if found is None else vars(found)
         if found is not None and bound_ms is not None:
             figures = {**figures, "bound_share": bound_ms / found.p50_ms}
         return replace(row, **figures)
 
 
-def layer_step(layer: nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor) -> Callable[[], None]:
-    """A forward and backward pass."""
+def layer_step(
+    layer: nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor, *, plan_anew: bool = False
+) -> Callable[[], None]:
+    """A forward and backward pass; ``plan_anew``: without what is known of the graph."""
 
     def step() -> None:
+        layer(x, edge_index).backward(direction)
+        # Freed here and not at the next start: gradients, and a plan anew, are part of what a step adds.
         layer.zero_grad()
         x.grad = None
-        layer(x, edge_index).backward(direction)
+        if plan_anew:
+            ops.PLANS.clear()
 
     return step
 
