@@ -44,14 +44,14 @@ def test_commands_run_as_they_stand(tmp_path, real_data):
     commands = [
         line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
     ]
-    commands += re.findall(r"`(node2seq (?:train --resume|data list|train texas)[^`]*)`", README)
+    commands += re.findall(r"`(node2seq (?:train --resume|data list|train texas|bench)[^`]*)`", README)
     (tmp_path / "settings.toml").write_text(blocks("toml")[0])
     commands += re.findall(r"`(node2seq train --config [^`]*)`", README)
     # As they stand these two take minutes: fewer epochs and runs.
     for command, less in (("train cora-r --baseline gcn", "--epochs 3"), (REPRODUCE, "--runs 1 --epochs 3")):
         assert f"node2seq {command}" in README
         commands.append(f"node2seq {command} {less}")
-    assert len(commands) == 10
+    assert len(commands) == 11
     for command in commands:
         verb, *arguments = shlex.split(command)
         assert verb == "node2seq"
