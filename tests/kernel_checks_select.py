@@ -22,6 +22,7 @@ from node2seq import ops
 from node2seq.ops import reference, selection
 from node2seq.ops import triton as fused
 from node2seq.ops.triton.launch import LAUNCHES, Tile
+from node2seq.ops.triton.moving import MovingPlan
 
 NODES, RUNS = 44, 3
 
@@ -145,7 +146,7 @@ def check_gradients() -> None:
     sequences = graph()
     key = integers(NODES, 3).clamp(min=0)
     key[9] = 50.0  # stands in as many sequences as can reach it
-    found = fused.select(key.float(), key.float(), sequences, ops.Reach(sequences, 3), 1e9, True)
+    found: Any = fused.select(key.float(), key.float(), sequences, ops.Reach(sequences, 3), 1e9, True)
     counts = torch.bincount(found.node, minlength=NODES)
     assert int(counts.max()) > 16, "no source is longer than two items"
     assert int(counts.min()) == 0
@@ -158,6 +159,10 @@ def check_gradients() -> None:
             assert torch.equal(a.double(), b.double()), f"{readout}: result {place} differs"
     assert LAUNCHES["choose_kernel"]
     assert LAUNCHES["sum_parts_kernel"]
+    again: Any = ops.rearrange(found, sequences, seed=None)
+    assert_same(again, ops.rearrange(plainly(key, sequences, 3, 1e9, True), sequences, seed=None))
+    assert isinstance(again.ranked(sequences, 3).plan, MovingPlan), "its plan would wait for the device"
+    assert torch.equal(again.ranked(sequences, 3).index.long(), again.node)
 
 
 def check_dropout() -> None:

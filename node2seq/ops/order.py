@@ -26,7 +26,7 @@ def rearrange(ranking: Ranking, sequences: Sequences, seed: Tensor | None) -> Ra
     else:
         word = _word_of_each(seed, ranking, sequences).long() + 2**31
         order = (target << 32 | word).argsort(stable=True)
-    return Ranking(*(values[order] for values in ranking))
+    return ranking.reorder(order)
 
 
 def _word_of_each(seed: Tensor, ranking: Ranking, sequences: Sequences) -> Tensor:

@@ -56,7 +56,7 @@ def store_run(out, value, element, inside, run, p, seed, step, layer, PER_RUN: t
     tl.store(out, tl.where(word.to(tl.int64) >= least_word(rate), value * scale, 0.0), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer", "size", "runs"])
 def drop_kernel(
     x,  # [N, C] or [R, N, C]
     out,  # [R, N, C]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.triton import plan
-from node2seq.ops.triton.plan import GraphPlan, Transposed
+from node2seq.ops.triton.cutting import transpose
+from node2seq.ops.triton.plan import GraphPlan, Ranked, Transposed
 
 
 class FixedWork:
@@ -63,11 +64,16 @@ class MovingPlan(GraphPlan):
     @cached_property
     def transposed(self) -> Transposed:
         """The rows by source: one sort per step, of fixed shape."""
-        source, entry = self.index.sort(stable=True)
+        source, order = self.index.sort(stable=True)
         ptr = torch.searchsorted(source, _numbers(0, self.num_sources + 1, source), out_int32=True)
         # It has all that backward passes ask of work.
         work: Any = FixedWork(ptr, self.index.numel())
-        return Transposed(work, self.rows.target[entry].int(), entry.int())
+        return Transposed(work, *transpose(order, self.rows.target))
+
+
+def moved(base: GraphPlan, index: Tensor) -> Ranked:
+    """Sequences with the lengths of a graph's, and other sources in the order given."""
+    return Ranked(MovingPlan(base, index), index, base.position)
 
 
 def _starts(count: Tensor) -> Tensor:

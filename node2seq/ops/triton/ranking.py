@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops import eager
+from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.launch import plain
 from node2seq.ops.triton.plan import Ranked, Scored, plan_of, reordered
@@ -46,6 +47,10 @@ class FusedRanking:
     def entry(self) -> Tensor:
         """Its entry among the graph's own, [E]."""
         return self._scored.ranked.order()
+
+    def reorder(self, order: Tensor) -> Ranking:
+        """The same in another order within the rows."""
+        return Ranking(*self).reorder(order)
 
     def ranked(self, _sequences: Sequences, _hops: int) -> Scored:
         """The sequences in this order, as this backend's convolutions read them."""

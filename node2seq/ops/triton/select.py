@@ -20,7 +20,7 @@ from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain
-from node2seq.ops.triton.moving import MovingPlan
+from node2seq.ops.triton.moving import MovingPlan, moved
 from node2seq.ops.triton.plan import GraphPlan, Ranked, plan_of
 from node2seq.ops.triton.ranking import rank
 from node2seq.ops.triton.scores import own_score, score
@@ -42,7 +42,7 @@ def sortable(score):
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def room_kernel(
     scores,  # [R * E] of the local entries
     threshold,  # [R * N], or one
@@ -68,7 +68,7 @@ def room_kernel(
     tl.store(room + row, tl.minimum(tl.sum(weak), candidates))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_run", "N", "L"])
 def candidate_score_kernel(
     query,  # [R * N, C]
     key,  # [R * N, C]
@@ -127,7 +127,7 @@ def count_ties(scores, candidate, precedence, length, tied, last, BLOCK: tl.cons
     return tl.sum(count)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_run", "N", "L"])
 def choose_kernel(
     scores,  # [runs of this part, L]
     candidate,  # [L]
@@ -197,7 +197,7 @@ def choose_kernel(
             slot += tl.sum(taken)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["E"])
 def stay_kernel(
     scores,  # [R * E]
     index,  # [R * E]
@@ -259,6 +259,13 @@ class SelectedRanking:
     def ranked(self, _sequences: Sequences, _hops: int) -> Ranked:
         """The sequences in this order, as this backend's convolutions read them."""
         return self._ranked
+
+    def reorder(self, order: Tensor) -> SelectedRanking:
+        """The same in another order within the rows."""
+        plan = self._ranked.plan
+        return SelectedRanking(
+            moved(plan, self._ranked.index[order]), self.score[order], self.entry[order], plan.position
+        )
 
     def _placed(self, values: Tensor) -> Tensor:
         rows, place = self._ranked.rows, self._selected[2]
@@ -419,4 +426,4 @@ def _ranked(
     if not joint:
         index = torch.where(is_local, node, index)
         place = torch.where(is_local, plan.position, place)
-    return SelectedRanking(Ranked(MovingPlan(plan, index), index, plan.position), scores, entry, place)
+    return SelectedRanking(moved(plan, index), scores, entry, place)
