@@ -13,8 +13,11 @@ Each backend is a module with the same functions and the same results:
 ``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
 =================  =======================================================================================
 
+and may have ``arrange``, which scores and ranks in one step, and ``select``, the whole non-local selection.
+
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
-``triton`` holds fused kernels for GPUs and float32, and is imported when first used.
+``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
+imported when first used.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
+from node2seq.ops.fused import fused_kernels
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
 from node2seq.ops.order import rearrange
 from node2seq.ops.plan import PLANS, build_sequences, check_ids, is_tracing
@@ -63,7 +67,15 @@ __all__ = [
 
 # Those that run everywhere.
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
-BACKEND_NAMES = ("auto", *BACKENDS, "triton")
+BACKEND_NAMES = ("auto", *BACKENDS, "native", "triton")
+# Below so many entries, the seconds that numba takes to load are better spent on training.
+_FEWEST_NATIVE_ENTRIES = 2**13
+_NATIVE_DTYPES = (torch.float32, torch.float64)
+_CANNOT_TRACE = {
+    "eager": "its grouped sorts depend on values",
+    "native": "its loops are compiled by numba, which PyTorch cannot look into",
+    "triton": "the sizes of its work depend on values",
+}
 
 
 def check_backend(name: str) -> None:
@@ -71,49 +83,71 @@ def check_backend(name: str) -> None:
     check_choice("backend", name, BACKEND_NAMES)
 
 
-def choose_backend(name: str, x: Tensor) -> ModuleType:
+def choose_backend(name: str, x: Tensor, entries: int = 0) -> ModuleType:
     """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot.
 
     Args:
         name (str): The user's choice.
         x (torch.Tensor): The features that it is to work on.
+        entries (int): The number of entries of all sequences together; few are not worth loading numba.
     """
     if torch.compiler.is_compiling():
-        if name == "eager":
+        if name in _CANNOT_TRACE:
             raise Node2SeqError(
-                "backend='eager'",
-                "its grouped sorts depend on values and cannot be compiled or exported",
-                "Use backend='auto' or 'reference' here",
-            )
-        if name == "triton":
-            raise Node2SeqError(
-                "backend='triton'",
-                "the sizes of its work depend on values and cannot be compiled or exported",
+                f"backend={name!r}",
+                f"{_CANNOT_TRACE[name]} and cannot be compiled or exported",
                 "Use backend='auto' or 'reference' here",
             )
         return reference
     if name == "auto":
-        fused = _triton() if x.is_cuda and x.dtype == torch.float32 else None
-        return fused or eager
+        return _fastest(x, entries) or eager
+    if name == "native":
+        return _native_for(x)
     if name == "triton":
         return _triton_for(x)
     return BACKENDS[name]
 
 
+def _fastest(x: Tensor, entries: int) -> ModuleType | None:
+    if x.is_cuda:
+        return fused_kernels() if x.dtype == torch.float32 else None
+    if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES and entries >= _FEWEST_NATIVE_ENTRIES:
+        return _native()
+    return None
+
+
 @cache
-def _triton() -> ModuleType | None:
-    """The fused kernels, or nothing where Triton is not installed."""
+def _native() -> ModuleType | None:
+    """The compiled loops, or nothing where numba is not installed."""
     try:
-        return import_module("node2seq.ops.triton")
+        return import_module("node2seq.ops.native")
     except ModuleNotFoundError as error:
-        if error.name != "triton":
+        if error.name != "numba":
             raise
         return None
 
 
+def _native_for(x: Tensor) -> ModuleType:
+    """The compiled loops, or an error if they cannot work on ``x``."""
+    loops = _native()
+    if loops is None:
+        raise Node2SeqError(
+            "backend='native'",
+            "numba is not installed",
+            "Use backend='auto', or pip install 'node2seq[native]'",
+        )
+    if x.device.type != "cpu" or x.dtype not in _NATIVE_DTYPES:
+        raise Node2SeqError(
+            f"backend='native' with {x.dtype} features on {x.device}",
+            "its loops work in float32 and float64 on a CPU",
+            "Use backend='auto', which takes another backend where it has to",
+        )
+    return loops
+
+
 def _triton_for(x: Tensor) -> ModuleType:
     """The fused kernels, or an error if they cannot work on ``x``."""
-    fused = _triton()
+    fused = fused_kernels()
     if fused is None:
         raise Node2SeqError(
             "backend='triton'", "Triton is not installed", "Use backend='auto', or pip install triton"
@@ -148,13 +182,15 @@ def arrange(
         sequences (Sequences): The neighbours of each target.
         reach (Reach, optional): Who lies within several hops; looked up anew if not given.
         hops (int): ℓ; with one hop nothing is selected.
-        threshold (float): β.
+        threshold (float or torch.Tensor): β; one for all, or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
         backend: The module that :func:`choose_backend` chose.
     """
     with torch.no_grad():
         if hops == 1 and hasattr(backend, "arrange"):  # fused; gives the rest when asked
             return backend.arrange(query, key, sequences)
+        if hops > 1 and hasattr(backend, "select"):
+            return backend.select(query, key, sequences, reach or Reach(sequences, hops), threshold, joint)
         score = backend.score(query, key, sequences)
         order_of_ties = backend.precedence((key * key).sum(-1))
         if hops == 1:
