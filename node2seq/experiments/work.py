@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell, Run, same_recipe
@@ -24,6 +25,8 @@ from node2seq.experiments.training import Bench, describe_machine
 OnRows = Callable[[Sequence[Row]], None]
 
 _POLL_SECONDS = 0.2
+_CPU_NODES = 1000
+_CPU_TOGETHER = 5
 
 
 class OutOfTime(Exception):  # noqa: N818 (nothing went wrong)
@@ -146,12 +149,13 @@ def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: No
     machine = describe_machine(device)
     try:
         # Workers start at different places, so that they do not all ask for the same claims.
-        groups = groups_of(order.runs, together_on(device))
+        groups = groups_of(order.runs, device)
         start = number * len(groups) // order.jobs
         todo = [*groups[start:], *groups[:start]]
         while todo := [group for group in todo if any(run.key not in store.rows for run in group)]:
             found = False
             for group in todo:
+                _check_time(order)
                 with ExitStack() as claims:
                     mine = [run for run in group if claims.enter_context(store.claim(run.key))]
                     if not mine:
@@ -166,7 +170,6 @@ def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: No
                     for key, reason in failures.items():
                         raise Node2SeqError(f"{key.cell}, seed {key.seed}", reason, "Change its recipe")
             if not found:  # others are at work on what is left; should one of them die, it is taken over
-                _check_time(order)
                 time.sleep(_POLL_SECONDS)
     except OutOfTime:
         return
@@ -175,24 +178,27 @@ def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: No
         torch.set_num_threads(threads)
 
 
-def together_on(device: torch.device) -> int | None:
+def together_on(device: torch.device, column: str) -> int | None:
     """How many runs of a cell to train as one program; None: all of them.
 
-    A GPU is idle but for the many. A processor is not, and there a row is kept as soon as it is made.
+    A GPU is idle but for the many. On a processor only the smallest graphs leave most of the time to what
+    surrounds the sums; elsewhere a row is rather kept as soon as it is made.
     """
-    return None if device.type == "cuda" else 1
+    if device.type == "cuda":
+        return None
+    return _CPU_TOGETHER if DATASETS[NAMES[column].dataset].facts.nodes <= _CPU_NODES else 1
 
 
-def groups_of(runs: Sequence[Run], size: int | None) -> list[tuple[Run, ...]]:
-    """The runs of each cell, at most ``size`` in a group, in the order they come in."""
+def groups_of(runs: Sequence[Run], device: torch.device) -> list[tuple[Run, ...]]:
+    """The runs that are trained as one program, in the order they come in."""
     by_cell: dict[Cell, list[Run]] = {}
     for run in runs:
         by_cell.setdefault(run.key.cell, []).append(run)
-    return [
-        tuple(own[i : i + (size or len(own))])
-        for own in by_cell.values()
-        for i in range(0, len(own), size or len(own))
-    ]
+    groups = []
+    for cell, own in by_cell.items():
+        size = together_on(device, cell.column) or len(own)
+        groups += [tuple(own[i : i + size]) for i in range(0, len(own), size)]
+    return groups
 
 
 def _check_time(order: Order) -> None:

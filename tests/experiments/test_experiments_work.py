@@ -19,11 +19,11 @@ import torch
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Bench, Run, Store, choose_cells, reproduce, runs_of, work
+from node2seq.experiments import Bench, Run, Store, choose_cells, reproduce, runs_of
 from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
 from node2seq.experiments.verb import Request, run
-from node2seq.experiments.work import _end_with_parent, groups_of, together_on
+from node2seq.experiments.work import _end_with_parent, groups_of
 from node2seq.recipes.recipe import changed
 
 ARGUMENTS = [
@@ -91,21 +91,23 @@ def test_a_row_tells_everything(tmp_path: Path) -> None:
     assert row["commit"] == "abc"
 
 
-def test_runs_of_a_cell_are_one_group() -> None:
-    runs = small_runs(5)
-    assert [[run.key.seed for run in group] for group in groups_of(runs, None)] == [[0, 1, 2, 3, 4]] * 2
-    assert [len(group) for group in groups_of(runs, 2)] == [2, 2, 1, 2, 2, 1]
-    assert [len({run.key.cell for run in group}) for group in groups_of(runs, None)] == [1, 1]
-    assert together_on(torch.device("cuda")) is None
-    assert together_on(torch.device("cpu")) == 1
+def test_runs_of_a_cell_are_one_program() -> None:
+    runs = runs_of(choose_cells(["2", "3"], ["cora-f", "texas"], ["gcn"]), 7)
+    seeds = {
+        device: {
+            column: [
+                [run.key.seed for run in group]
+                for group in groups_of(runs, torch.device(device))
+                if group[0].key.column == column
+            ]
+            for column in ("cora-f", "texas")
+        }
+        for device in ("cuda", "cpu")
+    }
+    assert seeds["cuda"] == {"cora-f": [[*range(7)]], "texas": [[*range(7)]]}
+    assert seeds["cpu"] == {"cora-f": [[seed] for seed in range(7)], "texas": [[0, 1, 2, 3, 4], [5, 6]]}
 
 
-@pytest.fixture
-def _together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "together_on", lambda _: None)
-
-
-@pytest.mark.usefixtures("_together")
 def test_rows_made_together_say_so_and_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reproduce(small_runs(), str(tmp_path / "two"), device="cpu")
     rows = Store(tmp_path / "two").refresh()
@@ -129,7 +131,6 @@ def test_rows_made_together_say_so_and_hold(tmp_path: Path, monkeypatch: pytest.
     assert [row["together"] for row in grown] == [[0], [0], [1, 2], [1, 2], [1, 2], [1, 2]]
 
 
-@pytest.mark.usefixtures("_together")
 def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
     good, bad = small_runs()[:2]
     bad = replace(bad, recipe=changed(bad.recipe, lr=1e38))
