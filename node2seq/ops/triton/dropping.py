@@ -152,7 +152,7 @@ def _launch(
         p,
         seed,
         step,
-        seed if nodes is None else nodes,
+        seed if nodes is None else nodes.contiguous(),
         layer,
         x.size(-1),
         size,
