@@ -47,19 +47,33 @@ def stack(models: Sequence[nn.Module]) -> nn.Module:
 
 def unstack(stacked: nn.Module, run: int) -> nn.Module:
     """The model of one run, as it is now."""
-    model = copy.deepcopy(stacked)
+    model = take(stacked, [run])
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
-                part = parameter.detach()[run].clone()
-                module._parameters[name] = nn.Parameter(part, requires_grad=parameter.requires_grad)
+                own = nn.Parameter(parameter.detach()[0], requires_grad=parameter.requires_grad)
+                module._parameters[name] = own
         for name, buffer in list(module._buffers.items()):
             if buffer is not None and name in PER_RUN:
                 delattr(module, name)
-                setattr(module, name, float(buffer[run]))
+                setattr(module, name, float(buffer))
             elif buffer is not None:
-                module._buffers[name] = buffer[run].clone()
+                module._buffers[name] = buffer[0]
     return model
+
+
+def take(stacked: nn.Module, runs: Sequence[int]) -> nn.Module:
+    """The stacked model of some of the runs, as they are now."""
+    # Every tensor of a stacked model has a leading dimension of runs; none is copied before it is cut.
+    own = [*stacked.parameters(), *stacked.buffers()]
+    index = torch.tensor(runs, device=own[0].device) if own else None
+    cut: dict[int, object] = {}
+    for tensor in own:
+        part = tensor.detach()[index]
+        if isinstance(tensor, nn.Parameter):
+            part = nn.Parameter(part, requires_grad=tensor.requires_grad)
+        cut[id(tensor)] = part
+    return copy.deepcopy(stacked, cut)
 
 
 def _side_by_side(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:

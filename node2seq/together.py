@@ -13,10 +13,10 @@ from torch_geometric.data import Data
 from node2seq.checks import check_features, graph_on
 from node2seq.data import normalize_features
 from node2seq.errors import Node2SeqError
-from node2seq.loop import Program
+from node2seq.loop import Program, Standing
 from node2seq.models import MODELS
 from node2seq.recipes import Recipe
-from node2seq.stacking import PER_RUN, stack, unstack
+from node2seq.stacking import PER_RUN, stack, take, unstack
 from node2seq.train import Course, FitResult, SplitLike
 
 
@@ -51,7 +51,8 @@ class Outcome:
 class Progress:
     """Where the trainings ``members`` (places in the sequence that was given) of one program stand.
 
-    ``best`` is the highest validation accuracy of each so far; None for one that has failed.
+    ``epoch`` counts those of the runs that still go on. ``best`` is the highest validation accuracy of each
+    so far; None for one that has failed.
     """
 
     members: tuple[int, ...]
@@ -113,9 +114,9 @@ def train_together(
         while waiting:
             part = waiting.pop(0)
             try:
-                outcomes |= _train_group(
-                    graph, {i: trainings[i] for i in part}, on_epoch, keep_models, capture
-                )
+                runs = {number: trainings[number] for number in part}
+                group = _Group(graph, runs, keep_models=keep_models, capture=capture)
+                outcomes |= group.train(on_epoch)
             except torch.OutOfMemoryError:
                 if len(part) == 1:
                     raise
@@ -124,50 +125,71 @@ def train_together(
     return [outcomes[number] for number in range(len(trainings))]
 
 
-def _train_group(
-    graph: Data,
-    trainings: Mapping[int, Training],
-    on_epoch: OnProgress | None,
-    keep_models: bool,
-    capture: bool,
-) -> dict[int, Outcome]:
-    """Train runs of equal shapes as one program; what became of each, by its number."""
-    started = time.monotonic()
-    model = stack([build(training, graph) for training in trainings.values()])
-    x, edge_index, y = graph_on(model, graph)
-    check_features(x)
-    settings = [training.recipe.settings for training in trainings.values()]
-    courses = [Course(t.split, y, t.recipe.settings) for t in trainings.values()]
-    nodes = [course.nodes for course in courses]
-    program = Program(model, x, edge_index, y, nodes, settings, stacked=True, capture=capture)
-    longest = max(run.epochs for run in settings)
-    while any((standing := program.standing()).active):
-        if on_epoch is not None and program.epoch:
-            best = [
-                hits / course.nodes["val"].numel() if hits >= 0 and not failed else None
-                for hits, failed, course in zip(standing.best_hits, standing.failed, courses, strict=True)
-            ]
-            stop = on_epoch(Progress(tuple(trainings), program.epoch, tuple(best)))
-            if stop is not None:
-                program.stop(stop)
-        for _ in range(min(LOOK_EVERY, longest - program.epoch)):
-            program.advance()
-    history = program.history()
-    logits = program.finish()
-    seconds = (time.monotonic() - started) / len(trainings)
-    outcomes = {}
-    for run, (number, course) in enumerate(zip(trainings, courses, strict=True)):
-        # A run that fails has one row more: the one that says so.
-        rows = [epoch[run] for epoch in history[: standing.epochs[run] + standing.failed[run]]]
-        try:
-            for row in rows:
-                course.add(row)
-            result, error = course.result(logits[run]), None
-        except Node2SeqError as problem:
-            result, error = None, str(problem)
-        kept = unstack(model, run) if keep_models and error is None else None
-        outcomes[number] = Outcome(result, error, kept, seconds)
-    return outcomes
+class _Group:
+    """Runs of equal shapes, trained as one program, and what became of each, by its number."""
+
+    def __init__(
+        self, graph: Data, trainings: Mapping[int, Training], *, keep_models: bool, capture: bool
+    ) -> None:
+        self._started, self._keep_models = time.monotonic(), keep_models
+        model = stack([build(training, graph) for training in trainings.values()])
+        x, edge_index, y = graph_on(model, graph)
+        check_features(x)
+        self._courses = {n: Course(t.split, y, t.recipe.settings) for n, t in trainings.items()}
+        self._best: dict[int, float | None] = dict.fromkeys(trainings)
+        self._members = list(trainings)  # of the program, which loses those that end
+        nodes = [course.nodes for course in self._courses.values()]
+        settings = [training.recipe.settings for training in trainings.values()]
+        self._program = Program(model, x, edge_index, y, nodes, settings, stacked=True, capture=capture)
+        self._outcomes: dict[int, Outcome] = {}
+
+    def train(self, on_epoch: OnProgress | None) -> dict[int, Outcome]:
+        """Train all of them to their ends."""
+        while any((standing := self._program.standing()).active):
+            if on_epoch is not None and self._program.epoch:
+                self._tell(on_epoch, standing)
+            ended = [run for run, active in enumerate(standing.active) if not active]
+            if 2 * len(ended) >= len(self._members):
+                self._narrow(ended)
+            longest = max(run.epochs for run in self._program.settings)
+            for _ in range(min(LOOK_EVERY, longest - self._program.epoch)):
+                self._program.advance()
+        self._collect(self._program, self._members)
+        return self._outcomes
+
+    def _tell(self, on_epoch: OnProgress, standing: Standing) -> None:
+        """Say how all runs stand, and end those that are no longer wanted."""
+        for number, hits, failed in zip(self._members, standing.best_hits, standing.failed, strict=True):
+            nodes = self._courses[number].nodes["val"].numel()
+            self._best[number] = None if failed or hits < 0 else hits / nodes
+        stop = on_epoch(Progress(tuple(self._best), self._program.epoch, tuple(self._best.values())))
+        if stop is not None:
+            unwanted = {number for number, unwanted in zip(self._best, stop, strict=True) if unwanted}
+            self._program.stop([number in unwanted for number in self._members])
+
+    def _narrow(self, ended: list[int]) -> None:
+        """Go on with the runs that have not ended, as a smaller program."""
+        left = [run for run in range(len(self._members)) if run not in ended]
+        done, program = (self._program.take(take(self._program.model, runs), runs) for runs in (ended, left))
+        self._collect(done, [self._members[run] for run in ended])
+        self._program, self._members = program, [self._members[run] for run in left]
+
+    def _collect(self, program: Program, members: Sequence[int]) -> None:
+        """Measure what the runs of a program have reached."""
+        standing, history, logits = program.standing(), program.history(), program.finish()
+        seconds = (time.monotonic() - self._started) / len(self._courses)
+        for run, number in enumerate(members):
+            course = self._courses[number]
+            # A run that fails has one row more: the one that says so.
+            rows = history[: standing.epochs[run] + standing.failed[run]]
+            try:
+                for row in rows:
+                    course.add(row[run])
+                result, error = course.result(logits[run]), None
+            except Node2SeqError as problem:
+                result, error = None, str(problem)
+            kept = unstack(program.model, run) if self._keep_models and error is None else None
+            self._outcomes[number] = Outcome(result, error, kept, seconds)
 
 
 def _shape(training: Training) -> Hashable:

@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
+from node2seq.loop import Program
 from node2seq.models import MODELS
 from node2seq.recipes import Recipe
 from node2seq.together import Outcome, Progress, Training, build, prepare_graph, train_together
@@ -162,6 +163,19 @@ def test_runs_are_told_of_and_can_be_ended(data):
         assert outcome.result is not None
         so_far = max(record.val_accuracy for record in outcome.result.history[:20])
         assert seen[1].best[run] == so_far
+
+
+def test_a_program_goes_on_without_the_runs_that_ended(data, monkeypatch):
+    runs = [*trainings(data, "node2seq", averaging=0.3), *trainings(data, "node2seq", label_smoothing=0.2)]
+    for number, epochs in enumerate((40, 5, 12, 45, 3, 22)):
+        settings = replace(runs[number].recipe.settings, epochs=epochs, patience=None)
+        runs[number] = replace(runs[number], recipe=replace(runs[number].recipe, settings=settings))
+    sizes: list[int] = []
+    whole = Program.take
+    monkeypatch.setattr(Program, "take", lambda *args: sizes.append(len(args[2])) or whole(*args))
+    for training, outcome in zip(runs, train_together(data, runs, keep_models=True), strict=True):
+        assert_same(outcome, *train_alone(data, training))
+    assert sizes == [3, 3, 2, 1]  # ended and left, at epochs 20 and 40
 
 
 @pytest.mark.slow

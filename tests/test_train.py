@@ -193,6 +193,98 @@ def test_conv_weight_decay_reaches_the_node2seq_group_alone():
     assert not torch.equal(plain.near.weight, decayed.near.weight)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "theirs", "close"),
+    # NAdam of torch keeps its product of momenta in 32 bits.
+    [("adam", torch.optim.Adam, 1e-12), ("nadam", torch.optim.NAdam, 1e-7)],
+)
+def test_steps_are_those_of_torch(optimizer, theirs, close):
+    data, split = make_graph()
+    assert data.x is not None
+    assert isinstance(data.y, Tensor)
+    data.x = data.x.double()
+    ours, twin = make_model().double(), make_model().double()
+    settings = replace(SETTINGS, optimizer=optimizer, conv_weight_decay=0.02)
+    fitter = Fitter(ours, data, split, settings)
+    groups = [
+        {"params": twin.near.parameters(), "weight_decay": 0.02},
+        {"params": twin.own.parameters(), "weight_decay": settings.weight_decay},
+    ]
+    reference = theirs(groups, lr=settings.lr)
+    for _ in range(12):
+        fitter.step()
+        reference.zero_grad()
+        nn.functional.cross_entropy(
+            twin(data.x, data.edge_index)[split.train], data.y[split.train]
+        ).backward()
+        reference.step()
+    for name, weight in twin.named_parameters():
+        assert torch.allclose(ours.get_parameter(name), weight, rtol=0, atol=close), name
+
+
+def one_step(settings: TrainSettings, views: int = 1) -> tuple[float, list[Tensor], Tensor, Tensor]:
+    """The loss of a first step; the logits that it saw, the training nodes, and their labels."""
+    data, split = make_graph()
+    assert isinstance(data.y, Tensor)
+    fitter, twin = Fitter(make_model(), data, split, settings), make_model().train()
+    logits = [twin(data.x, data.edge_index).detach() for _ in range(views)]
+    return fitter.step().loss, logits, split.train, data.y[split.train]
+
+
+def test_smoothed_labels_are_those_of_torch():
+    loss, (logits,), train, labels = one_step(replace(SETTINGS, label_smoothing=0.2))
+    expected = nn.functional.cross_entropy(logits[train], labels, label_smoothing=0.2)
+    assert loss == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_views_are_pulled_to_their_sharpened_mean():
+    settings = replace(SETTINGS, views=3, consistency=0.7, sharpening=0.4)
+    loss, views, train, labels = one_step(settings, views=3)
+    assert not torch.equal(views[0], views[1])
+    mean = torch.stack([view.softmax(1) for view in views]).mean(0)
+    sharp = mean ** (1 / 0.4) / (mean ** (1 / 0.4)).sum(1, keepdim=True)
+    distances = [((view.softmax(1) - sharp) ** 2).sum(1).mean().item() for view in views]
+    losses = [nn.functional.cross_entropy(view[train], labels).item() for view in views]
+    assert loss == pytest.approx((sum(losses) + 0.7 * sum(distances)) / 3, rel=1e-6)
+
+
+def test_averaged_weights_are_judged_and_kept():
+    data, split = make_graph()
+    settings = replace(SETTINGS, averaging=0.15)
+    model, seen = make_model(), make_model()
+    fitter = Fitter(seen, data, split, settings)
+    average = {name: weight.detach().clone() for name, weight in seen.named_parameters()}
+    kept = []
+    for step in range(6):
+        fitter.step()
+        share = min(0.15, (1 + step) / (10 + step))
+        for name, weight in seen.named_parameters():
+            average[name] = share * average[name] + (1 - share) * weight.detach()
+        kept.append({name: weight.clone() for name, weight in average.items()})
+    result = fit(model, data, split, replace(settings, epochs=6))
+    for name, weight in model.named_parameters():
+        assert torch.allclose(weight, kept[result.best.epoch - 1][name], atol=1e-6), name
+    assert result.val == evaluate(model, data, split.val)
+    assert result.val.accuracy == result.best.val_accuracy
+
+
+def test_interrupted_averages_go_on():
+    data, split = make_graph()
+    settings = replace(SETTINGS, averaging=0.9)
+    whole, half = make_model(), make_model()
+    expected = fit(whole, data, split, settings)
+    first = Fitter(half, data, split, settings)
+    for _ in range(7):
+        first.step()
+    model = make_model(seed=99)
+    second = Fitter(model, data, split, settings)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    while not second.done:
+        second.step()
+    assert second.finish() == expected
+    assert_same_weights(model, whole)
+
+
 def test_predict_gives_probabilities_for_every_node_and_leaves_the_mode_alone():
     data, _ = make_graph()
     unlabelled = Data(x=data.x, edge_index=data.edge_index)
@@ -315,6 +407,15 @@ def test_bad_graphs(case: str):
             "patience=0: training would stop before it starts. "
             "Give 1 or more, or leave it out to train all epochs.",
         ),
+        ({"views": 0}, "views=0: a step needs one forward pass. Give 1 or more."),
+        ({"consistency": -0.5}, "consistency=-0.5: a penalty cannot be negative. Give 0 or more."),
+        (
+            {"sharpening": 0.0},
+            "sharpening=0.0: it is the temperature of the mean prediction. "
+            "Give a number above 0, up to 1 for the mean as it is.",
+        ),
+        ({"averaging": 1.0}, "averaging=1.0: it is a share. Give 0 or more, below 1."),
+        ({"label_smoothing": -0.1}, "label_smoothing=-0.1: it is a share. Give 0 or more, below 1."),
         (
             {"optimizer": "sgd"},
             "optimizer='sgd': there is no such optimizer. Choose one of adam, nadam.",

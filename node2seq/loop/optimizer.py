@@ -64,12 +64,17 @@ class Optimizer(ABC):
         """What is divided by the root of the second moment; a new tensor."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that a next step depends on."""
-        return dict(self._state)
+        """Everything that a next step depends on: numbers, and the moments in the parameters' shapes."""
+        state = {name: value for name, value in self._state.items() if not value.dim()}
+        for name in ("first", "second"):
+            parts = self._state[name].split([p.numel() for p in self._parameters])
+            for i, (part, parameter) in enumerate(zip(parts, self._parameters, strict=True)):
+                state[f"{name}.{i}"] = part.view_as(parameter)
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where :meth:`state_dict` was taken."""
-        for name, tensor in self._state.items():
+        for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
 
 

@@ -83,7 +83,8 @@ class Program:
         capture: bool = True,
     ) -> None:
         self.model, self.x, self.edge_index, self.y = model, x, edge_index, y
-        self.settings, self.stacked = list(settings), stacked
+        self.settings, self.stacked, self._capture = list(settings), stacked, capture
+        self._splits = list(splits)
         self.train, self.val = (Part([split[name] for split in splits], y) for name in ("train", "val"))
         self.epoch = 0
         self._averages: list[Tensor] = []
@@ -256,8 +257,39 @@ class Program:
         for i, average in enumerate(self._averages):
             average.copy_(state["averages"][str(i)])
         for name, tensor in self._state.items():
-            part = tensor[: self.epoch] if name == "history" else tensor
-            part.copy_(state["runs"][name])
+            if name == "history":  # as far as it goes, and no longer than these runs are trained
+                rows = min(len(tensor), self.epoch)
+                tensor[:rows].copy_(state["runs"][name][:rows])
+            else:
+                tensor.copy_(state["runs"][name])
+
+    def take(self, model: nn.Module, runs: Sequence[int]) -> Program:
+        """A program of some of the runs, where they stand.
+
+        Args:
+            model: The stacked model of these runs.
+            runs: Their numbers here.
+        """
+        taken = Program(
+            model,
+            self.x,
+            self.edge_index,
+            self.y,
+            [self._splits[run] for run in runs],
+            [self.settings[run] for run in runs],
+            stacked=True,
+            capture=self._capture,
+        )
+        index = torch.tensor(runs, device=self.x.device)
+        state = self.state_dict()
+        history = state["runs"].pop("history")[:, index]
+        parts = {
+            name: {key: value[index] if value.dim() else value for key, value in part.items()}
+            for name, part in state.items()
+        }
+        parts["runs"]["history"] = history
+        taken.load_state_dict(parts)
+        return taken
 
     def _check_logits(self, logits: Tensor) -> None:
         runs, nodes = len(self.settings), self.x.size(-2)
