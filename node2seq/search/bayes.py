@@ -67,7 +67,7 @@ class Bayes(Plan):
 
         def prune(trial: Trial, epoch: int, mean: float) -> bool:
             asked[trial.number].report(mean, epoch)
-            return asked[trial.number].should_prune()
+            return bool(asked[trial.number].should_prune())  # numpy's otherwise
 
         evaluator.train([trial for trial, _ in generation], self.seeds, prune)
         for trial, question in generation:

@@ -59,20 +59,22 @@ def settings_of(model: str, recipe: Recipe, names: Iterable[str] | None = None) 
 
 
 def parse_setting(model: str, text: str) -> tuple[str, Any]:
-    """Read ``name=value`` as TOML writes values, where words may stand without quotes."""
+    """Read ``name=value`` or ``name=[value, value]``, with values as in TOML but words without quotes."""
     name, equals, given = (part.strip() for part in text.partition("="))
     if not equals:
         raise Node2SeqError(f"--fix {text}", "there is no = in it", "Write --fix setting=value")
-    try:
-        value = tomllib.loads(f"value = {given}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = given
-    values = value if isinstance(value, list) else [value]
     annotation = _annotation(model, name)
-    checked = [_typed(each, annotation, f"--fix {name}") for each in values]
-    if not checked:
-        raise Node2SeqError(f"--fix {text}", "the list is empty", "Give one value at least")
-    return name, checked if isinstance(value, list) else checked[0]
+    several = given.startswith("[") and given.endswith("]")
+    parts = [part.strip() for part in given[1:-1].split(",")] if several else [given]
+    values = [_typed(_value(part), annotation, f"--fix {name}") for part in parts]
+    return name, values if several else values[0]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def to_toml(model: str, recipe: Recipe, source: Mapping[str, Any], comment: str) -> str:

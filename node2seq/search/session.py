@@ -154,7 +154,11 @@ def prepare(request: Request) -> tuple[Recipe, Space]:
     given |= dict(parse_setting(request.model, text) for text in request.fix)
     choices = {name: Choice(tuple(value)) for name, value in given.items() if isinstance(value, list)}
     decided = {name: value for name, value in given.items() if name not in choices}
-    return with_settings(base, decided), spaces[request.model].without(decided).with_choices(choices)
+    own = settings_of(request.model, base, choices)
+    inside = {name: choice.at(choice.place_of(own[name])) for name, choice in choices.items()}
+    return with_settings(base, {**decided, **inside}), spaces[request.model].without(decided).with_choices(
+        choices
+    )
 
 
 def _known_recipe(model: str, name: str | None, variant: str) -> Recipe:

@@ -43,8 +43,10 @@ def render(request: Request, found: Found) -> str:
                 "trial": str(found.best.number),
             }
         ),
-        page.section("Trial by trial", _history(judged, seeds, found.best)),
-        page.section("How much each setting matters", _importance(found, judged, seeds)),
+        page.beside(
+            page.section("Trial by trial", _history(judged, seeds, found.best)),
+            page.section("How much each setting matters", _importance(found, judged, seeds)),
+        ),
         page.section(f"The best {SHOWN}, in %", _best(found)),
         page.section("The recipe", page.pairs(settings_of(request.model, found.recipe))),
     ]
