@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 # Sums may be regrouped and fused, so that they fill vector registers. NaN, infinity and signed zero keep their
 # meaning, which fastmath=True would give away.
@@ -17,6 +19,9 @@ _REGROUP = {"reassoc", "contract"}
 _LONGEST_SUM = 64
 # So many keys are sorted by counting, for each, the smaller ones: a loop without branches.
 _COUNTED = 64
+# Rows lie anywhere in memory: they are asked for so many entries before they are needed.
+_AHEAD = 8
+_CACHE_LINE = 64
 
 
 def _compiled(function: Any) -> Any:
@@ -26,6 +31,32 @@ def _compiled(function: Any) -> Any:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # neither the package's folder nor the user's own can be written
         return njit(**options)(function)
+
+
+# Memory ########################################################################
+
+
+@intrinsic
+def _prefetch(_context: Any, _address: Any) -> Any:
+    """Has the processor fetch the cache line at an address; does nothing else, and never fails."""
+
+    def build(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        address = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        builder.call(function, [address, number(0), number(3), number(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.void(types.intp), build
+
+
+@_compiled
+def _fetch(table: Any, row: Any) -> None:
+    """Asks for a row of a table."""
+    start = table.ctypes.data + row * table.strides[0]
+    for place in range(start, start + table.strides[0], _CACHE_LINE):
+        _prefetch(place)
 
 
 # Sorting #######################################################################
@@ -198,46 +229,68 @@ def arrange(
 
 
 @_compiled
-def _add_taps(projected: Any, nodes: Any, value: Any) -> None:
-    """The window over some nodes: node t under tap t; two at a time, which halves the passes over the sum."""
-    taps = nodes.size
-    if taps % 2:
-        row = projected[nodes[0], 0]
-        for c in range(value.size):
-            value[c] = row[c]
-    else:
-        row, other = projected[nodes[0], 0], projected[nodes[1], 1]
-        for c in range(value.size):
-            value[c] = row[c] + other[c]
-    for t in range(2 - taps % 2, taps, 2):
-        row, other = projected[nodes[t], t], projected[nodes[t + 1], t + 1]
-        for c in range(value.size):
-            value[c] += row[c] + other[c]
+def _fetch_taps(table: Any, node: Any, q: Any, windows: Any) -> None:
+    """Asks for what a node at position q adds to windows: the taps from q − windows + 1 to q."""
+    start = table.ctypes.data + node * table.strides[0]
+    low, high = max(0, q - windows + 1), min(table.shape[1], q + 1)
+    for place in range(start + low * table.strides[1], start + high * table.strides[1], _CACHE_LINE):
+        _prefetch(place)
 
 
 @_compiled
-def window_max(
-    first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out: Any, winner: Any
-) -> None:
-    """The largest window sum of each channel, and the first window that reaches it."""
+def _add(total: Any, values: Any) -> None:
+    for c in range(total.size):
+        total[c] += values[c]
+
+
+@_compiled
+def _keep_larger(best: Any, at: Any, value: Any, p: Any) -> None:
+    """Without branches. NaN beats every number, and the first one stays: it has to be seen in the output."""
+    for c in range(best.size):
+        old, new = best[c], value[c]
+        better = (not new <= old) & (old == old)
+        best[c] = new if better else old
+        at[c] = p if better else at[c]
+
+
+@_compiled
+def window_max(first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out: Any, winner: Any) -> None:
+    """The largest window sum of each channel, and the first window that reaches it.
+
+    Entry by entry, so that all that is needed of a node is read at once: at position q it stands under tap t
+    of the window that begins at q − t. The sums of the windows that are not yet complete lie in a ring.
+    """
     kernel_size, channels = projected.shape[1], projected.shape[2]
-    value = np.empty(channels, projected.dtype)
+    ring = np.empty((kernel_size, channels), projected.dtype)
+    best, at = np.empty(channels, projected.dtype), np.empty(channels, winner.dtype)
     for i in range(first, last):
-        start, length = ptr[i], ptr[i + 1] - ptr[i]
-        best, at = out[i], winner[i]
+        row = nodes[ptr[i] : ptr[i + 1]]
+        windows = max(row.size - kernel_size + 1, 1)
+        if i + 1 < last:
+            following = nodes[ptr[i + 1] : ptr[i + 2]]
+            for q in range(min(following.size, _AHEAD)):
+                _fetch_taps(projected, following[q], q, max(following.size - kernel_size + 1, 1))
+        best[:] = 0
         at[:] = 0
-        if length == 0:
-            best[:] = 0
-            continue
-        seen = min(kernel_size, length)
-        _add_taps(projected, nodes[start : start + seen], best)
-        for p in range(1, length - kernel_size + 1):
-            _add_taps(projected, nodes[start + p : start + p + kernel_size], value)
-            for c in range(channels):
-                # NaN is larger than everything, and the first one stays: it has to be seen in the output.
-                if not value[c] <= best[c] and best[c] == best[c]:
-                    best[c] = value[c]
-                    at[c] = p
+        for q in range(row.size):
+            if q + _AHEAD < row.size:
+                _fetch_taps(projected, row[q + _AHEAD], q + _AHEAD, windows)
+            taps = projected[row[q]]
+            low = max(0, q - windows + 1)
+            slot = (q - low) % kernel_size
+            for t in range(low, min(kernel_size, q + 1)):
+                if t == 0:
+                    ring[slot, :] = taps[0]
+                else:
+                    _add(ring[slot], taps[t])
+                slot = slot - 1 if slot > 0 else kernel_size - 1
+            p = q - kernel_size + 1
+            if p > 0:
+                _keep_larger(best, at, ring[p % kernel_size], p)
+            elif p == 0 or q == row.size - 1:
+                best[:] = ring[0]
+        out[i, :] = best
+        winner[i, :] = at
 
 
 @_compiled
@@ -261,24 +314,30 @@ def window_max_gather(
     last: Any,
     grad: Any,
     winner: Any,
+    ptr: Any,
     source_ptr: Any,
     target: Any,
     entry: Any,
     place: Any,
     out: Any,
 ) -> None:
-    """The same by source: an entry at position q stood under tap t of the windows that began at q − t."""
+    """The same by source: an entry at position q stood under tap t of the window that began at q − t."""
     kernel_size, channels = out.shape[1], out.shape[2]
+    zero = grad.dtype.type(0)
     for j in range(first, last):
         total = out[j]
         total[:] = 0
         for s in range(source_ptr[j], source_ptr[j + 1]):
+            soon = target[min(s + _AHEAD, target.size - 1)]
+            _fetch(grad, soon)
+            _fetch(winner, soon)
             i, q = target[s], place[entry[s]]
+            windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
             value, at = grad[i], winner[i]
-            for t in range(min(kernel_size, q + 1)):
+            for t in range(max(0, q - windows + 1), min(kernel_size, q + 1)):
                 under, begin = total[t], q - t
                 for c in range(channels):
-                    under[c] += value[c] if at[c] == begin else 0
+                    under[c] += value[c] if at[c] == begin else zero
 
 
 # Equations 5 and 6, the sum over windows #######################################
@@ -288,14 +347,10 @@ def window_max_gather(
 def _add_rows(x: Any, nodes: Any, part: Any, total: Any) -> None:
     """Adds the rows of some nodes to a total, in parts."""
     for start in range(0, nodes.size, _LONGEST_SUM):
-        end = min(start + _LONGEST_SUM, nodes.size)
         part[:] = x[nodes[start]]
-        for e in range(start + 1, end):
-            row = x[nodes[e]]
-            for c in range(part.size):
-                part[c] += row[c]
-        for c in range(part.size):
-            total[c] += part[c]
+        for e in range(start + 1, min(start + _LONGEST_SUM, nodes.size)):
+            _add(part, x[nodes[e]])
+        _add(total, part)
 
 
 @_compiled
@@ -306,6 +361,8 @@ def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) ->
     for i in range(first, last):
         row = nodes[ptr[i] : ptr[i + 1]]
         windows = max(row.size - kernel_size + 1, 1)
+        for e in range(ptr[i + 1], ptr[min(i + 2, last)]):
+            _fetch(x, nodes[e])
         total = out[i]
         if windows < kernel_size:
             for t in range(kernel_size):
@@ -318,16 +375,12 @@ def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) ->
             total[t, :] = total[0]
         edge[:] = 0
         for t in range(kernel_size - 2, -1, -1):
-            before = x[row[t]]
-            for c in range(channels):
-                edge[c] += before[c]
-                total[t, c] += edge[c]
+            _add(edge, x[row[t]])
+            _add(total[t], edge)
         edge[:] = 0
         for t in range(1, kernel_size):
-            behind = x[row[windows + t - 1]]
-            for c in range(channels):
-                edge[c] += behind[c]
-                total[t, c] += edge[c]
+            _add(edge, x[row[windows + t - 1]])
+            _add(total[t], edge)
 
 
 @_compiled
@@ -353,13 +406,9 @@ def window_sum_gather(
             for s in range(start, min(start + _LONGEST_SUM, source_ptr[j + 1])):
                 i, q = target[s], place[entry[s]]
                 windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
-                upper = prefix[i, min(q, kernel_size - 1)]
-                if q < windows:
-                    for c in range(channels):
-                        part[c] += upper[c]
-                else:
+                _add(part, prefix[i, min(q, kernel_size - 1)])
+                if q >= windows:
                     lower = prefix[i, q - windows]
                     for c in range(channels):
-                        part[c] += upper[c] - lower[c]
-            for c in range(channels):
-                total[c] += part[c]
+                        part[c] -= lower[c]
+            _add(total, part)

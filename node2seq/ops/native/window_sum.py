@@ -8,47 +8,62 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops import reference
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import Ranked, ranked_of
 from node2seq.ops.native.pool import run
+from node2seq.ops.native.products import project, project_weight_grad
 from node2seq.ops.sequences import Sequences
 
 
 def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences | Ranked) -> Tensor:
     """Equations 5 and 6 with the sum over windows; see :func:`reference.convolve_sum`."""
-    kernel_size, channels = weight.size(-3), weight.size(-1)
-    summed = _WindowSum.apply(x, ranked_of(sequences), kernel_size)
-    taps = weight.reshape(*weight.shape[:-3], kernel_size * x.size(-1), channels)
-    return reference.project(summed.flatten(1), taps)  # pyright: ignore[reportAttributeAccessIssue]
+    return _ConvolveSum.apply(x, weight, ranked_of(sequences))  # pyright: ignore[reportReturnType]
 
 
-class _WindowSum(torch.autograd.Function):
-    """What each tap meets over all windows, [N, K, C]; keeps nothing but the places."""
+class _ConvolveSum(torch.autograd.Function):
+    """Keeps what each tap met over all windows, [N, K * C]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
-        ctx.ranked = ranked
+    def forward(ctx: Any, x: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
         plan = ranked.plan
-        out = x.new_empty(plan.rows.num_rows, kernel_size, x.size(-1))
-        run(kernels.window_sum, plan.cuts, x.contiguous(), plan.ptr, ranked.index, out)
-        return out
+        summed = x.new_empty(plan.rows.num_rows, weight.size(-3), x.size(-1))
+        run(kernels.window_sum, plan.cuts, x.contiguous(), plan.ptr, ranked.index, summed)
+        summed = summed.flatten(1)
+        ctx.save_for_backward(summed, weight)
+        ctx.ranked = ranked
+        return project(summed, weight.flatten(-3, -2))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        plan = ctx.ranked.plan
-        by_source = plan.transposed
-        out = grad.new_empty(plan.num_sources, grad.size(-1))
-        run(
-            kernels.window_sum_gather,
-            by_source.cuts,
-            grad.cumsum(1),
-            plan.ptr,
-            by_source.ptr,
-            by_source.target,
-            by_source.entry,
-            ctx.ranked.place,
-            out,
-        )
-        return out, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        summed, weight = ctx.saved_tensors
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _by_source(grad, weight, ctx.ranked)
+        if ctx.needs_input_grad[1]:
+            grad_weight = project_weight_grad(summed, grad, weight.flatten(-3, -2)).view(weight.shape)
+        return grad_x, grad_weight, None
+
+
+def _by_source(grad: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
+    """The gradient of the sources' features, [M, C].
+
+    An entry at position q lies under the taps from max(0, q − o + 1) to min(q, K − 1): it gets a difference
+    of two sums over the first taps. The weights are summed up instead of the products with them.
+    """
+    plan, by_source = ranked.plan, ranked.plan.transposed
+    kernel_size, channels = weight.shape[-3:-1]
+    first_taps = weight.cumsum(-3).flatten(-3, -2).transpose(-1, -2)  # [D, K * C]
+    out = grad.new_empty(plan.num_sources, channels)
+    run(
+        kernels.window_sum_gather,
+        by_source.cuts,
+        project(grad, first_taps).view(-1, kernel_size, channels),
+        plan.ptr,
+        by_source.ptr,
+        by_source.target,
+        by_source.entry,
+        ranked.place,
+        out,
+    )
+    return out

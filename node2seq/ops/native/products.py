@@ -1,0 +1,15 @@
+"""Rows times weights, and back; for R runs as one disjoint union, each run's rows meet its own weights."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from node2seq.ops.reference import project as project
+
+
+def project_weight_grad(x: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of the weight in ``project(x, weight)``."""
+    if weight.dim() == 2:
+        return x.t() @ grad
+    runs = weight.size(0)
+    return x.view(runs, -1, x.size(-1)).transpose(1, 2) @ grad.view(runs, -1, grad.size(-1))
