@@ -25,12 +25,13 @@ class Part:
         places = [torch.arange(longest, device=y.device) < index.numel() for index in indices]
         self.nodes = torch.stack(padded)  # [R, T]
         self.real = torch.stack(places)
+        self._runs = torch.arange(len(indices), device=y.device)[:, None]
         self.count = self.real.sum(1)
         self.labels = y[self.nodes].clamp(min=0)  # an unlabelled node may be what it is padded with
 
     def of(self, logits: Tensor) -> Tensor:
         """The logits of these nodes, [R, T, classes]."""
-        return logits.gather(1, self.nodes[:, :, None].expand(-1, -1, logits.size(-1)))
+        return logits[self._runs, self.nodes]  # the backward of a gather would race on a GPU
 
     def hits(self, logits: Tensor) -> Tensor:
         """How many of each run's nodes are predicted right, [R]."""
@@ -96,7 +97,7 @@ class Objective:
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Of each node, [R, T], from logits [R, T, classes]."""
-    return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
 
 
 def mean_over(weight: Tensor, values: Tensor) -> Tensor:
