@@ -10,7 +10,7 @@ from pathlib import Path
 
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.loglog import Curve, growth_exponent, loglog_chart
-from node2seq.benchmarking.rows import Kept, read_rows
+from node2seq.benchmarking.rows import Kept, device_title, read_rows
 from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph, to_markdown
 from node2seq.storage import make_folder, write_bytes
 
@@ -84,7 +84,7 @@ def render(rows: Sequence[Kept]) -> Files:
         if not own:
             continue
         blocks += [Heading(title), Paragraph(text)]
-        for device, measured in _groups(own, _device):
+        for device, measured in _groups(own, device_title):
             blocks.append(Heading(device, 3))
             blocks += _section(bench, device, measured, charts)
     blocks += _machines([row for row in rows if row.bench in _SECTIONS])
@@ -174,7 +174,7 @@ def _machines(rows: Sequence[Kept]) -> list[Block]:
     if not rows:
         return [Paragraph("There are no rows yet.")]
     lines = []
-    for device, own in _groups(rows, _device):
+    for device, own in _groups(rows, device_title):
         for commit, measured in _groups(own, lambda row: row.commit or "unknown"):
             versions = dict.fromkeys(
                 ", ".join(f"{name} {version}" for name, version in row.versions.items()) for row in measured
@@ -196,10 +196,6 @@ def _groups(rows: Iterable[Kept], key: Callable[[Kept], str]) -> list[tuple[str,
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return list(found.items())
-
-
-def _device(row: Kept) -> str:
-    return row.device + (f", {row.threads} threads" if row.threads else "")
 
 
 def _time(row: Kept) -> str:

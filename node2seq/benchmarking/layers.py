@@ -38,9 +38,14 @@ class Stage:
         self.x = torch.randn(shape, device=self.device, generator=generator).requires_grad_()
         self.direction = torch.randn(shape, device=self.device, generator=generator)
 
-    def gat(self, *, seconds: float) -> Row:
-        """PyG's GATConv with one head: what all others are compared with."""
-        return self._row(GATConv(CHANNELS, CHANNELS), Row(self.bench, *self.size, "GATConv"), seconds)
+    def gat(self, *, seconds: float, least: int = 3) -> Row:
+        """PyG's GATConv with one head: what all others are compared with.
+
+        Args:
+            seconds: See :func:`node2seq.benchmarking.timing.measure`.
+            least: See there.
+        """
+        return self._row(GATConv(CHANNELS, CHANNELS), Row(self.bench, *self.size, "GATConv"), seconds, least)
 
     def case(self, readout: str, kernel_size: int, backend: str) -> Row:
         """The row of our layer before anything is measured."""
@@ -48,7 +53,14 @@ class Stage:
         return Row(self.bench, *self.size, "Node2SeqConv", **about)
 
     def node2seq(
-        self, readout: str, kernel_size: int, *, seconds: float, backend: str, plan_anew: bool = False
+        self,
+        readout: str,
+        kernel_size: int,
+        *,
+        backend: str,
+        seconds: float,
+        least: int = 3,
+        plan_anew: bool = False,
     ) -> Row:
         """Our layer with a backend; ``plan_anew``: as if each step had a graph of its own."""
         layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout, backend=backend)
@@ -59,12 +71,14 @@ class Stage:
         if self.bandwidth is not None:
             entries = self.size.edges + self.size.nodes
             bound = 1e3 * gather_bytes(readout, kernel_size, entries) / self.bandwidth
-        return self._row(layer, row, seconds, bound)
+        return self._row(layer, row, seconds, least, bound)
 
-    def _row(self, layer: nn.Module, row: Row, seconds: float, bound_ms: float | None = None) -> Row:
+    def _row(
+        self, layer: nn.Module, row: Row, seconds: float, least: int, bound_ms: float | None = None
+    ) -> Row:
         anew = row.variant == PLAN_ANEW
         step = layer_step(layer.to(self.device), self.x, self.edge_index, self.direction, plan_anew=anew)
-        found = measure(step, self.device, seconds=seconds)
+        found = measure(step, self.device, seconds=seconds, least=least)
         figures = {"result": OUT_OF_MEMORY} if found is None else vars(found)
         if found is not None and bound_ms is not None:
             figures = {**figures, "bound_share": bound_ms / found.p50_ms}

@@ -121,6 +121,12 @@ class Kept(Row):
     date: str
 
 
+def device_title(made_on: Machine | Kept) -> str:
+    """The device, and the threads of a processor."""
+    count = made_on.threads
+    return made_on.device + ("" if count is None else f", {count} thread{'s' if count > 1 else ''}")
+
+
 def append_rows(path: Path, rows: Iterable[Row], machine: Machine) -> None:
     """Add rows to a file: all of them, or none if the process is killed meanwhile."""
     before = path.read_bytes() if path.exists() else b""

@@ -55,12 +55,12 @@ def _show(found: Short, machine: Machine) -> None:
     from rich.table import Table
 
     from node2seq.benchmarking.layers import CHANNELS
+    from node2seq.benchmarking.rows import device_title
 
     # A file or a pipe has no width of its own.
     console = Console() if sys.stdout.isatty() else Console(width=110)
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    threads = "" if machine.threads is None else f", {machine.threads} threads"
-    console.print(f"{machine.device}{threads}; {versions}", highlight=False, soft_wrap=True)
+    console.print(f"{device_title(machine)}; {versions}", highlight=False, soft_wrap=True)
     console.print(
         f"forward + backward, {CHANNELS} → {CHANNELS} channels, float32; every backend agrees with the "
         "reference",
