@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,18 @@ def test_variants_are_cells_of_their_own(plus_on_texas: Recipe) -> None:
     assert recipe_of(Cell("node2seq", "texas", "plus")) == plus_on_texas
     assert recipe_of(Cell("node2seq", "texas")).options["hops"] == 2
     assert all(cell.variant == "paper" for cell in CELLS)
+
+
+def test_recipes_of_the_paper_have_no_option_beyond_it() -> None:
+    beyond = {name for names in PLUS_OPTIONS.values() for name in names} | {"directed"}
+    usual = asdict(TrainSettings())
+    for by_column in RECIPES["paper"].values():
+        for own in by_column.values():
+            assert not beyond & own.options.keys()
+            changes = {name for name, value in asdict(own.settings).items() if value != usual[name]}
+            assert not beyond & changes
+    for by_column in RECIPES["plus"].values():
+        assert not any(own.options.get("directed") for own in by_column.values())
 
 
 def test_an_option_is_taken_out_only_where_it_is(plus_on_texas: Recipe) -> None:
@@ -155,7 +167,9 @@ def bench() -> Bench:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", dict.fromkeys([*CELLS, *choose_cells(["plus-2", "plus-3", "directed"])]), ids=str
+)
 def test_every_cell_trains_on_the_real_data(cell: Cell, bench: Bench, real_data: Callable[..., Any]) -> None:
     real_data(cell.column, load)
     (run,) = runs_of([cell], 1, epochs=2)
