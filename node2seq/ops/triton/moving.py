@@ -39,10 +39,9 @@ class FixedWork:
         part = _numbers(0, self.parts, ptr)
         row = torch.searchsorted(start[1:], part, right=True).clamp_(max=last_row)
         first = torch.where(part < start[-1], ptr[row] + (part - start[row]) * self.item, ptr[row + 1])
-        # A hub's own item is empty: it is summed from its parts.
-        own = torch.where(count > 0, ptr[1:], ptr[:-1])
+        # A hub has an item of its own as well, whose sum the sum of its parts takes the place of.
         self.item_row = torch.cat([row.int(), _numbers(0, length.numel(), ptr)])
-        self.item_first = torch.cat([first, own])
+        self.item_first = torch.cat([first, ptr[:-1]])
         self.items = self.item_row.numel()
 
 
