@@ -47,11 +47,15 @@ def test_commands_run_as_they_stand(tmp_path, real_data):
     commands += re.findall(r"`(node2seq (?:train --resume|data list|train texas|bench)[^`]*)`", README)
     (tmp_path / "settings.toml").write_text(blocks("toml")[0])
     commands += re.findall(r"`(node2seq train --config [^`]*)`", README)
-    # As they stand these two take minutes: fewer epochs and runs.
+    # As they stand these take minutes: fewer epochs and runs.
+    commands = [
+        f"{command} --fix epochs=3 --seeds 100-101 --final-seeds 200" if " tune " in command else command
+        for command in commands
+    ]
     for command, less in (("train cora-r --baseline gcn", "--epochs 3"), (REPRODUCE, "--runs 1 --epochs 3")):
         assert f"node2seq {command}" in README
         commands.append(f"node2seq {command} {less}")
-    assert len(commands) == 11
+    assert len(commands) == 13
     for command in commands:
         verb, *arguments = shlex.split(command)
         assert verb == "node2seq"
@@ -64,6 +68,7 @@ def test_commands_run_as_they_stand(tmp_path, real_data):
     predictions = (tmp_path / "predictions.csv").read_text().splitlines()
     assert len(predictions) == wisconsin.num_nodes + 1
     assert (tmp_path / "runs/mine/report.html").exists()
+    assert (tmp_path / "runs/search/report.html").exists()
 
 
 def test_set_up_commands_name_what_is_there():
