@@ -38,8 +38,6 @@ def graph(name: str) -> tuple[Data, Any]:
 def digests(options: argparse.Namespace) -> None:
     """Runs in a process of its own: prints a JSON line for each training."""
     device = pick_device(options.device)
-    if device.type == "cpu":
-        torch.set_num_threads(1)
     for name in options.graphs:
         data, split = graph(name)
         data = data.to(str(device))
@@ -58,6 +56,10 @@ def main() -> None:
     parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)
     add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
     options = parser.parse_args()
+    if pick_device(options.device).type == "cpu":
+        torch.set_num_threads(
+            1
+        )  # sums are cut up by the number of threads, and two processes share the cores
     if options.job:
         digests(options)
         return

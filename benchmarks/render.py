@@ -41,7 +41,11 @@ _SECTIONS = {
         "Forward, loss, backward and Adam, beside PyG's two-layer GAT with 8 heads of 8 channels as its "
         "users run it. “Captured” is replayed as a CUDA graph, GAT too.",
     ),
-    "together": ("Many runs as one program", "All runs of a cell are trained as one stacked network."),
+    "together": (
+        "Many runs as one program",
+        "All trainings from the untrained models to their measured results; single runs are timed for a few and "
+        "counted up.",
+    ),
     "selection": (
         "Non-local selection",
         "One forward of the adaptive selection within two hops, exact, its candidates found before.",
@@ -58,6 +62,8 @@ _COMMANDS = (
     "`python benchmarks/bench_ops.py`: the layer and its operations on a GPU",
     "`python benchmarks/bench_scaling.py`: over the edges",
     "`python benchmarks/bench_epoch.py`: a training step",
+    "`python benchmarks/bench_together.py`: many runs as one program",
+    "`python benchmarks/bench_selection.py`: non-local selection",
     "`python benchmarks/bench_determinism.py`: the same seed, the same bits",
     "`node2seq bench`: a short version on your machine, which also says which backend is taken there",
 )
