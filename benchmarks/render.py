@@ -43,8 +43,8 @@ _SECTIONS = {
     ),
     "together": (
         "Many runs as one program",
-        "All trainings from the untrained models to their measured results; single runs are timed for a few and "
-        "counted up.",
+        "All trainings from the untrained models to their measured results; single runs are timed for a "
+        "few and counted up.",
     ),
     "selection": (
         "Non-local selection",
