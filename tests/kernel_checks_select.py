@@ -24,10 +24,10 @@ from node2seq.ops import triton as fused
 from node2seq.ops.triton.launch import LAUNCHES, Tile
 from node2seq.ops.triton.moving import MovingPlan
 
-NODES, RUNS = 44, 3
+NODES, RUNS = 64, 3
 
 
-def graph(nodes: int = NODES, edges: int = 90, hub: int = 25) -> ops.Sequences:
+def graph(nodes: int = NODES, edges: int = 130, hub: int = 30) -> ops.Sequences:
     """A random directed graph with a hub on either side, nodes without neighbours and some out of reach."""
     source, target = torch.randint(0, nodes - 4, (2, edges))
     source[:hub], target[hub : 2 * hub] = 3, 7
@@ -54,6 +54,9 @@ def check_select() -> None:
     """Every threshold: all stay, some make room, all would; candidates too few, and many that tie."""
     sequences = graph()
     reach = {hops: ops.Reach(sequences, hops) for hops in (2, 3)}
+    candidates = reach[3].candidates()
+    assert candidates is not None
+    assert int(candidates.rows.length().max()) > 32, "no list is longer than a block"
     nonlocals = []
     for levels, threshold, hops, joint in (
         (3, -1e9, 2, True),
@@ -277,7 +280,7 @@ def run_checks() -> dict[str, str]:
                     stack.enter_context(filled_memory())
                     stack.enter_context(blocks(8, (2, 4), (8, 16)))
                     # Lists of several blocks, as hubs have.
-                    stack.enter_context(patch("node2seq.ops.triton.select._CHOOSE_TILES", (Tile(8, 1),)))
+                    stack.enter_context(patch("node2seq.ops.triton.select._CHOOSE_TILES", (Tile(32, 1),)))
                 check()
             results[name] = ""
         except Exception:
