@@ -95,13 +95,14 @@ def test_what_a_killed_process_asked_for_is_trained_first(quick, monkeypatch):
 def test_trials_that_are_behind_are_cut_short(quick):
     hopeless = replace(
         quick,
-        fix=("epochs=100", "hidden_channels=8", "row_normalize=true", "lr=[1e-9, 0.05]"),
-        plan=replace(PLAN, trials=16, seeds=(100, 101, 102)),
+        fix=("epochs=60", "hidden_channels=8", "row_normalize=true", "lr=[1e-9, 0.05]"),
+        plan=replace(PLAN, trials=12),
     )
     found = run(hopeless, lambda _: None)
     pruned = [trial for trial in found.trials if trial.pruned]
-    assert pruned
-    assert {trial.settings["lr"] for trial in pruned} == {1e-9}
+    late = [t for t in found.trials if t.stage != "trials from 0" and t.settings["lr"] == 1e-9]
+    assert late
+    assert all(trial.pruned for trial in late), "whoever does not learn is behind, once others have ended"
     assert states(hopeless).count("PRUNED") == len(pruned)
     assert found.recipe.settings.lr == 0.05
     assert not found.best.pruned

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 SAMPLERS = ("bayes", "halving")
 EPILOG = """Examples:
 
-node2seq tune texas --trials 8 --fix epochs=20 --seeds 100-101 --final-seeds 200-201
+node2seq tune texas --trials 4 --fix epochs=10 --seeds 100-101 --final-seeds 200-201
 
-node2seq tune cornell --model gcn --sampler halving --trials 8 --fix epochs=20 --budget-seconds 60 --out runs/cornell
+node2seq tune cornell --model gcn --sampler halving --trials 8 --fix epochs=10 --out runs/cornell
 
-node2seq tune --edges edges.csv --nodes nodes.csv --label kind --trials 4 --fix epochs=20
+node2seq tune --edges edges.csv --nodes nodes.csv --label kind --trials 4 --fix epochs=10
 """
 
 
