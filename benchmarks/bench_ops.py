@@ -32,7 +32,18 @@ from node2seq.benchmarking.graphs import Size, power_law
 from node2seq.benchmarking.layers import CHANNELS, Stage
 from node2seq.benchmarking.rows import Row, add_arguments, keep
 from node2seq.benchmarking.timing import copy_bandwidth, measure
-from node2seq.ops.triton import launch, plan, scores, segments, sorting, window_max, window_sum
+from node2seq.ops import triton as fused
+from node2seq.ops.triton import (
+    launch,
+    plan,
+    row_ends,
+    scores,
+    segments,
+    short_rows,
+    sorting,
+    window_max,
+    window_sum,
+)
 
 ROOT = Path(__file__).parents[1]
 DEVICE = torch.device("cuda")
@@ -54,9 +65,21 @@ GRAPHS = {
     "small": [Graph(5_000, 400_000, 30), Graph(100_000, 1_100_000, 30)],
     "large": [Graph(1_000_000, 21_000_000, 10), Graph(2_400_000, 126_000_000, 5)],
 }
+# Steps whose work grows with the kernel size.
+BY_TAPS = {
+    "project",
+    "window_max",
+    "window_max_grad",
+    "window_sum",
+    "scored_window_sum",
+    "window_sum_grad",
+    "project_sums",
+    "weight_grad",
+}
 # Block sizes and warps that are tried for each kernel.
 VARIANTS = [(4, 1), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
-SORT_VARIANTS = [(512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (2048, 4), (2048, 8)]
+SORT_VARIANTS = [(256, 1), (512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (2048, 8)]
+SHORT_VARIANTS = [512, 1024, 2048, 4096]
 
 
 def check_kernels() -> None:
@@ -125,31 +148,39 @@ class Steps:
         self.ranked = sorting.sort_rows(self.scores, self.ties, self.plan)
         self.row_bytes = self.sequences.rows.num_entries * CHANNELS * 4
 
+    def arrange(self) -> plan.Ranked:
+        """Scores, precedence and the whole order."""
+        return plan.ranked_of(fused.arrange(self.key, self.key, self.sequences).ranked(self.sequences, 1))
+
     def named(self, kernel_size: int) -> dict[str, tuple[Callable[[], Any], float]]:
         """Each step with the bytes that it gathers at least."""
         rows, entries = self.row_bytes, self.sequences.rows.num_entries
         weight = torch.randn(CHANNELS, kernel_size * CHANNELS, device="cuda")
         table = (self.key @ weight).view(-1, kernel_size, CHANNELS)
         grad = torch.randn_like(self.key)
-        _, winner = window_max.window_max(table, self.ranked)
+        _, *winners = window_max.window_max(table, self.ranked)
+        summed, under = row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size)
+        summed = summed.flatten(1)
         ones = torch.ones(entries, device="cuda")
         return {
             "score": (lambda: scores.score(self.key, self.key, self.sequences), rows),
             "precedence": (lambda: sorting.precedence(scores.own_score(self.key)), self.key.nbytes),
             "rank": (lambda: sorting.sort_rows(self.scores, self.ties, self.plan), entries * 20),
+            "score_and_rank": (self.arrange, rows + entries * 12),
             "project": (lambda: self.key @ weight, self.key.nbytes + table.nbytes),
             "window_max": (lambda: window_max.window_max(table, self.ranked), rows * kernel_size),
             "window_max_grad": (
-                lambda: window_max.window_max_grad(
-                    grad, winner, self.ranked.place, self.plan.transposed, table.shape
-                ),
-                rows * 2,
+                lambda: window_max.window_max_grad(grad, *winners, self.ranked.place, self.plan, table.shape),
+                rows + rows // 4,
             ),
             "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size), rows),
-            "window_sum_grad": (
-                lambda: window_sum.window_sum_grad(table, self.ranked.place, self.plan),
-                rows,
+            "scored_window_sum": (
+                lambda: row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size),
+                rows + entries * 5 + table.nbytes,
             ),
+            "window_sum_grad": (lambda: window_sum.window_sum_grad(table, under, self.plan), rows),
+            "project_sums": (lambda: summed @ weight.view(-1, CHANNELS), table.nbytes + self.key.nbytes),
+            "weight_grad": (lambda: summed.t() @ grad, table.nbytes + self.key.nbytes),
             "segment_sum": (
                 lambda: segments.segment_sum(self.key, self.plan.index, ones, self.plan.work, None),
                 rows,
@@ -169,7 +200,7 @@ def steps(graph: Graph, edge_index: Tensor, bandwidth: float) -> list[Row]:
     for kernel_size in (3, 10):
         cells = []
         for name, (step, size) in found.named(kernel_size).items():
-            if kernel_size == 3 or name.startswith(("project", "window")):
+            if kernel_size == 3 or name in BY_TAPS:
                 measured = measure(step, DEVICE, seconds=0, least=max(graph.repeats // 2, 3))
                 assert measured is not None
                 share = size / bandwidth * 1e3 / measured.p50_ms
@@ -218,20 +249,41 @@ def variants(graph: Graph, edge_index: Tensor) -> None:
                 f"{name} k={kernel_size}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in shown), flush=True
             )
     _sort_variants(found)
+    _short_variants(found)
+
+
+def _short_variants(found: Steps) -> None:
+    """Rows that fit into registers, with several numbers of features per warp."""
+    out = [torch.empty_like(found.plan.index) for _ in range(2)]
+    taps = torch.empty(found.plan.rows.num_rows, 3, CHANNELS, device="cuda")
+    under, used = torch.empty_like(out[0], dtype=torch.uint8), short_rows.PER_WARP
+    for bucket in found.plan.work.short_buckets:
+        rank = partial(
+            short_rows.rank_short_rows, None, found.key, found.key, found.ties, found.plan, bucket, *out
+        )
+        add = partial(row_ends.sum_short_rows, found.key, found.key, found.plan, bucket, taps, under)
+        for name, step in (("rank", rank), ("sum", add)):
+            timed = []
+            for short_rows.PER_WARP in SHORT_VARIANTS:
+                mark = "*" if used == short_rows.PER_WARP else ""
+                timed.append((median_ms(step, 3), f"{short_rows.PER_WARP}{mark}"))
+            entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed))
+            print(f"{name} of {bucket.count} short rows, width {bucket.width}: {entries}", flush=True)
+    short_rows.PER_WARP = used
 
 
 def _sort_variants(found: Steps) -> None:
     """Each sort width with several numbers of keys per program and of warps."""
     out = [torch.empty_like(found.plan.index) for _ in range(2)]
-    for bucket in found.plan.work.sort_buckets():
-        timed = []
+    for bucket in found.plan.work.sort_buckets:
+        used, timed = sorting.SORT_TILES[bucket.width], []
         for keys, warps in SORT_VARIANTS:
             if keys < bucket.width:
                 continue
             sorting.SORT_TILES[bucket.width] = launch.Tile(keys, warps)
             step = partial(sorting.sort_bucket, found.scores, found.ties, found.plan, bucket, *out)
             timed.append((median_ms(step, 3), f"{keys}×{warps}"))
-        sorting.SORT_TILES.pop(bucket.width)
+        sorting.SORT_TILES[bucket.width] = used
         entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)[:5])
         print(f"sort of {bucket.count} rows, width {bucket.width}, keys×warps: {entries}", flush=True)
 

@@ -26,8 +26,8 @@ class Tile(NamedTuple):
 # By kernel; `benchmarks/bench_ops.py` measures the neighbours of each.
 TILES: dict[str, Tile] = {
     "score": Tile(8, 1),
+    "scored_window_sum": Tile(16, 2),
     "segment_sum": Tile(8, 2),
-    "sum_long": Tile(16, 2),
     "window_max": Tile(4, 1),
     "window_max_grad": Tile(4, 1),
     "window_sum": Tile(4, 1),

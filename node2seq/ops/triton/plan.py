@@ -15,6 +15,7 @@ from node2seq.ops.sequences import Rows, Sequences, lasting
 from node2seq.ops.triton.cutting import Summary, cut, transpose, whole_rows
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
+# A place in an item has to fit into 8 bits.
 ITEM = 256
 # Rows whose features fit into registers: scored and ranked at once.
 SHORT_WIDTHS = (16, 32, 64)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch
-from node2seq.ops.triton.plan import GraphPlan, Work
+from node2seq.ops.triton.plan import Bucket, GraphPlan, Work
 from node2seq.ops.triton.short_rows import order_key, places, warps
 
 # first · K + last has to fit into 8 bits.
@@ -255,34 +255,43 @@ def scored_window_sum(query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: in
     work, channels = plan.work, x.size(-1)
     out = x.new_empty(plan.rows.num_rows, kernel_size, channels)
     under = torch.empty(plan.index.numel(), dtype=torch.uint8, device=x.device)
-    _, width = channel_blocks(channels)
-    _sum_long_rows(query, x, plan, out, under, width)
+    _sum_long_rows(query, x, plan, out, under)
     for bucket in work.short_buckets:
-        launch(
-            sum_short_kernel,
-            (bucket.count,),
-            query,
-            x,
-            plan.index,
-            work.rows,
-            work.ptr,
-            out,
-            under,
-            bucket.first,
-            channels,
-            K=kernel_size,
-            WIDTH=bucket.width,
-            BLOCK_C=width,
-            num_warps=warps(bucket.width, width),
-        )
+        sum_short_rows(query, x, plan, bucket, out, under)
     return out, under
 
 
-def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under: Tensor, width: int) -> None:
+def sum_short_rows(
+    query: Tensor, x: Tensor, plan: GraphPlan, bucket: Bucket, out: Tensor, under: Tensor
+) -> None:
+    """The rows of one width."""
     work, (_, kernel_size, channels) = plan.work, out.shape
+    _, width = channel_blocks(channels)
+    launch(
+        sum_short_kernel,
+        (bucket.count,),
+        query,
+        x,
+        plan.index,
+        work.rows,
+        work.ptr,
+        out,
+        under,
+        bucket.first,
+        channels,
+        K=kernel_size,
+        WIDTH=bucket.width,
+        BLOCK_C=width,
+        num_warps=warps(bucket.width, width),
+    )
+
+
+def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under: Tensor) -> None:
+    work, (_, kernel_size, channels) = plan.work, out.shape
+    _, width = channel_blocks(channels)
     if not work.long_items:
         return
-    tile, ends = TILES["sum_long"], triton.next_power_of_2(kernel_size)
+    tile, ends = TILES["scored_window_sum"], triton.next_power_of_2(kernel_size)
     part_sum = x.new_empty(work.parts, channels)
     end_key = torch.empty(2, work.parts, ends, dtype=torch.int64, device=x.device)
     end_entry = torch.empty(2, work.parts, ends, dtype=torch.int32, device=x.device)
@@ -324,8 +333,8 @@ def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under
         work.parts,
         channels,
         K=kernel_size,
-        BLOCK_P=256,
+        BLOCK_P=64 * ends,
         BLOCK_T=ends,
         BLOCK_C=width,
-        num_warps=2,
+        num_warps=max(1, ends // 4),
     )

@@ -13,6 +13,9 @@ from node2seq.ops.triton.items import rows_at
 from node2seq.ops.triton.launch import channel_blocks, launch
 from node2seq.ops.triton.plan import Bucket, GraphPlan
 
+# Features that a warp holds: 32 in each thread.
+PER_WARP = 1024
+
 
 @triton.jit
 def descending(value):
@@ -76,8 +79,8 @@ def rank_short_kernel(
 
 
 def warps(width: int, channels: int) -> int:
-    """So many that a row's features take at most 64 registers of a thread."""
-    return max(1, min(8, width * channels // 2048))
+    """So many that a row's features do not fill up the registers of a thread."""
+    return max(1, min(8, width * channels // PER_WARP))
 
 
 def rank_short_rows(

@@ -17,7 +17,7 @@ from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.plan import Ranked, Scored, ranked_of
+from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
 from node2seq.ops.triton.segments import sum_parts
 
 # Longer kernels loop over their taps: unrolled, they would take long to compile.
@@ -65,6 +65,7 @@ def window_max_kernel(
     ptr,  # [N + 1]
     out,  # [N, D]
     winner,  # [N, D]
+    short_winner,  # [N, D] the same in 8 bits for rows of one item
     part_out,  # [P, D]
     part_winner,  # [P, D]
     num_parts,
@@ -108,6 +109,7 @@ def window_max_kernel(
         place = row.to(tl.int64) * D + channel
         tl.store(out + place, value, mask=inside)
         tl.store(winner + place, at_window, mask=inside)
+        tl.store(short_winner + place, at_window.to(tl.uint8), mask=inside)
 
 
 @triton.jit
@@ -145,9 +147,11 @@ def max_parts_kernel(
 def window_max_grad_kernel(
     grad,  # [N, D]
     winner,  # [N, D]
+    short_winner,  # [N, D]
     target,  # [E] by source
     entry,  # [E] by source
     place,  # [E]
+    target_ptr,  # [N + 1]
     item_row,  # [I]
     item_first,  # [I]
     ptr,  # [M + 1]
@@ -172,7 +176,10 @@ def window_max_grad_kernel(
         real = at < last
         node = tl.load(target + at, mask=real, other=0)
         position = tl.load(place + tl.load(entry + at, mask=real, other=0), mask=real, other=0)
-        won = rows_at(winner, node, channel, real, inside, D)
+        # A quarter of the bytes wherever 8 bits are enough.
+        is_hub = tl.load(target_ptr + node + 1) - tl.load(target_ptr + node) > ITEM
+        won = rows_at(short_winner, node, channel, real & (is_hub == 0), inside, D).to(tl.int32)
+        won += rows_at(winner, node, channel, real & is_hub, inside, D)
         value = rows_at(grad, node, channel, real, inside, D)
         # This entry stood under tap t of the winning window where the window began t positions earlier.
         under = (position[:, None] - won)[None, :, :] == tap[:, None, None]
@@ -200,9 +207,9 @@ class _WindowMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
-        out, winner = window_max(plain(projected), ranked)
+        out, winner, short_winner = window_max(plain(projected), ranked)
         ctx.plan, ctx.shape = ranked.plan, projected.shape
-        ctx.save_for_backward(winner, ranked.place)
+        ctx.save_for_backward(winner, short_winner, ranked.place)
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
         return out, winner
@@ -210,16 +217,18 @@ class _WindowMax(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        winner, place = ctx.saved_tensors
-        return window_max_grad(plain(grad), winner, place, ctx.plan.transposed, ctx.shape), None
+        return window_max_grad(plain(grad), *ctx.saved_tensors, ctx.plan, ctx.shape), None
 
 
-def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
-    """The largest window sum over projected rows [M, K, D], and where its window begins, both [N, D]."""
+def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest window sum over projected rows [M, K, D], and where its window begins, all [N, D].
+
+    Where it begins is told in 32 bits and, for rows of one item, in 8: what the backward pass mostly reads.
+    """
     _, kernel_size, channels = table.shape
     work = ranked.plan.work
     out = table.new_empty(ranked.rows.num_rows, channels)
-    winner = torch.empty_like(out, dtype=torch.int32)
+    winner, short_winner = (torch.empty_like(out, dtype=dtype) for dtype in (torch.int32, torch.uint8))
     part_out = table.new_empty(work.parts, channels)
     part_winner = torch.empty_like(part_out, dtype=torch.int32)
     tile, (blocks, width) = TILES["window_max"], channel_blocks(channels)
@@ -233,6 +242,7 @@ def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
         work.ptr,
         out,
         winner,
+        short_winner,
         part_out,
         part_winner,
         work.parts,
@@ -258,14 +268,15 @@ def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
         BLOCK_C=width,
         num_warps=2,
     )
-    return out, winner
+    return out, winner, short_winner
 
 
 def window_max_grad(
-    grad: Tensor, winner: Tensor, place: Tensor, transposed: Any, shape: torch.Size
+    grad: Tensor, winner: Tensor, short_winner: Tensor, place: Tensor, plan: GraphPlan, shape: torch.Size
 ) -> Tensor:
     """The gradient of the projected rows, [M, K, D]: each source looks up what it won."""
     _, kernel_size, channels = shape
+    transposed = plan.transposed
     work = transposed.work
     out = grad.new_empty(shape)
     parts = grad.new_empty(work.parts, kernel_size, channels)
@@ -276,9 +287,11 @@ def window_max_grad(
         (work.items, blocks, taps),
         grad,
         winner,
+        short_winner,
         transposed.target,
         transposed.entry,
         place,
+        plan.work.ptr,
         work.item_row,
         work.item_first,
         work.ptr,
