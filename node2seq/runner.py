@@ -115,13 +115,13 @@ def train_run(
     folder = RunFolder(path)
     options = complete_options(config.model, config.options, f"options of {config.model}")
     config = replace(config, options=options)
-    _check_start(folder, config, resume)
+    check_start(folder, config, resume)
     device = pick_device(config.device)
     # What cannot be read or trained on leaves no folder behind.
-    new = None if folder.exists else _new_run(config, device, say)
+    new = None if folder.exists else new_run(config, open_graph(config, say), device)
     make_folder(folder.path)
     with locked(folder.path):
-        _check_start(folder, config, resume)  # another process may have been here until a moment ago
+        check_start(folder, config, resume)  # another process may have been here until a moment ago
         remove_leftovers(folder.path)
         if folder.finished:
             folder.checkpoint_file.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def train_run(
             on_start(RunStart(folder.path, folder.run, graph, folder.split, fitter.epoch, fitter.warnings))
         clock = time.monotonic() - spent
         _train(fitter, folder, clock, checkpoint_seconds, on_epoch)
-        _keep(folder, graph, fitter.finish(), fitter.model, time.monotonic() - clock)
+        keep(folder, graph, fitter.finish(), fitter.model, time.monotonic() - clock)
     return Outcome.of(folder)
 
 
@@ -194,7 +194,8 @@ def load_model(folder: RunFolder, device: str = "auto") -> nn.Module:
     return model.to(pick_device(device)).eval()
 
 
-def _check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
+def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
+    """Refuse to overwrite anything, and to go on with another run than the folder's own."""
     if folder.exists:
         if not resume:
             done = folder.finished
@@ -219,17 +220,19 @@ def _check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _NewRun:
+class NewRun:
+    """A run that was not begun yet: what its folder will say."""
+
     graph: Graph
     split: Split
     config: dict[str, Any]
 
 
-def _new_run(config: RunConfig, device: torch.device, say: Say | None) -> _NewRun:
-    graph = open_graph(config, say)
+def new_run(config: RunConfig, graph: Graph, device: torch.device) -> NewRun:
+    """What a run on a graph starts with, if it can be trained."""
     split = make_split(graph.data, config.split_rule, config.seed)
     entry = model_entry(config.model, graph.data.num_node_features, len(graph.class_names), config.options)
-    Fitter(_new_model(entry, config.seed, device), graph.data, split, config.settings)  # checks everything
+    Fitter(new_model(entry, config.seed, device), graph.data, split, config.settings)  # checks everything
     described = {
         "model": entry,
         # Name and options stand under "model", where anybody can build the model from; not twice.
@@ -237,17 +240,18 @@ def _new_run(config: RunConfig, device: torch.device, say: Say | None) -> _NewRu
         "graph": graph.describe(config.source),
         "environment": describe(device),
     }
-    return _NewRun(graph, split, described)
+    return NewRun(graph, split, described)
 
 
-def _new_model(entry: Mapping[str, Any], seed: int, device: torch.device) -> nn.Module:
+def new_model(entry: Mapping[str, Any], seed: int, device: torch.device) -> nn.Module:
+    """The untrained model that an entry of config.json describes."""
     torch.manual_seed(seed)
     return build_model(entry, "model").to(device)
 
 
 def _prepare(folder: RunFolder, graph: Graph, device: torch.device) -> tuple[Fitter, float]:
     """Return a fitter where the run stands, and the seconds spent so far."""
-    model = _new_model(folder.config["model"], folder.run.seed, device)
+    model = new_model(folder.config["model"], folder.run.seed, device)
     fitter = Fitter(model, graph.data, folder.split, folder.run.settings)
     spent = 0.0
     if folder.checkpoint_file.exists():
@@ -255,7 +259,7 @@ def _prepare(folder: RunFolder, graph: Graph, device: torch.device) -> tuple[Fit
         fitter.load_state_dict(state["fitter"])
         spent = state["seconds"]
     # A killed process may have written more epochs than its last checkpoint knows, or half a line.
-    write_bytes(folder.metrics_file, _lines(fitter.history).encode())
+    write_bytes(folder.metrics_file, lines(fitter.history).encode())
     return fitter, spent
 
 
@@ -271,7 +275,7 @@ def _train(
         save_checkpoint(folder.checkpoint_file, state, folder.identity)
 
     saved = time.monotonic()
-    with _stop_requests() as asked:
+    with stop_requests() as asked:
         while not fitter.done:
             record = fitter.step()
             append_line(folder.metrics_file, json.dumps(asdict(record)))
@@ -286,7 +290,7 @@ def _train(
 
 
 @contextmanager
-def _stop_requests() -> Iterator[list[int]]:
+def stop_requests() -> Iterator[list[int]]:
     """Collect Ctrl-C and SIGTERM instead of breaking an epoch in two; a second one breaks it after all."""
     asked: list[int] = []
 
@@ -306,7 +310,7 @@ def _stop_requests() -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _keep(folder: RunFolder, graph: Graph, result: FitResult, model: nn.Module, seconds: float) -> None:
+def keep(folder: RunFolder, graph: Graph, result: FitResult, model: nn.Module, seconds: float) -> None:
     """Write the figures, then the weights, which make the run finished."""
     final = {
         "final": True,
@@ -316,7 +320,7 @@ def _keep(folder: RunFolder, graph: Graph, result: FitResult, model: nn.Module, 
         "metrics": {name: m.to_dict() for name, m in _measure(model, graph, folder.split).items()},
         "warnings": list(result.warnings),
     }
-    write_bytes(folder.metrics_file, (_lines(result.history) + json.dumps(final) + "\n").encode())
+    write_bytes(folder.metrics_file, (lines(result.history) + json.dumps(final) + "\n").encode())
     write_tensors(folder.model_file, model.state_dict(), {"belongs_to": folder.identity})
     folder.checkpoint_file.unlink(missing_ok=True)
 
@@ -329,5 +333,6 @@ def _measure(model: nn.Module, graph: Graph, split: Split) -> dict[str, Metrics]
     return {name: evaluate(model, graph.data, index) for name, index in parts.items() if index.numel()}
 
 
-def _lines(history: list[EpochRecord] | tuple[EpochRecord, ...]) -> str:
+def lines(history: list[EpochRecord] | tuple[EpochRecord, ...]) -> str:
+    """The epochs' lines of metrics.jsonl."""
     return "".join(json.dumps(asdict(record)) + "\n" for record in history)

@@ -108,8 +108,10 @@ def train_together(
         groups.setdefault(_shape(training), []).append(number)
     outcomes: dict[int, Outcome] = {}
     for members in groups.values():
-        graph = prepare_graph(data, trainings[members[0]].recipe)
-        most = _most_at_once(trainings[members[0]], graph, max_bytes)
+        first = trainings[members[0]]
+        graph = prepare_graph(data, first.recipe)
+        views = first.recipe.settings.views
+        most = most_at_once(lambda first=first, graph=graph: build(first, graph), graph, views, max_bytes)
         waiting = [members[i : i + most] for i in range(0, len(members), most)]
         while waiting:
             part = waiting.pop(0)
@@ -200,12 +202,21 @@ def _shape(training: Training) -> Hashable:
     return (training.model, repr(sorted(options.items())), *shared)
 
 
-def _most_at_once(training: Training, graph: Data, max_bytes: int | None) -> int:
-    """How many runs like this one fit into memory together."""
+def most_at_once(
+    make_model: Callable[[], nn.Module], graph: Data, views: int = 1, max_bytes: int | None = None
+) -> int:
+    """How many runs of such models fit into memory together.
+
+    Args:
+        make_model: Makes one, on the graph's device.
+        graph: What it is trained on.
+        views: Forward passes per step.
+        max_bytes: The memory; a part of what is free if left out.
+    """
     assert graph.x is not None
     assert graph.edge_index is not None
     entries = graph.edge_index.size(1) + graph.x.size(0)
-    each = _PEAK_OVER_KEPT * training.recipe.settings.views * _kept_bytes(training, graph)
+    each = _PEAK_OVER_KEPT * views * _kept_bytes(make_model(), graph)
     each += _BYTES_PER_ENTRY * entries
     if max_bytes is None:
         max_bytes = _CPU_BYTES
@@ -216,15 +227,14 @@ def _most_at_once(training: Training, graph: Data, max_bytes: int | None) -> int
     return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
 
 
-def _kept_bytes(training: Training, graph: Data) -> int:
-    """What a run's forward pass keeps for its backward, beside what all runs share."""
+def _kept_bytes(model: nn.Module, graph: Data) -> int:
+    """What a forward pass keeps for its backward, beside what all runs share."""
     kept: dict[int, Tensor] = {}
 
     def note(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
-    model = build(training, graph)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         _ = model.train()(graph.x, graph.edge_index)
     inputs = [tensor for tensor in (graph.x, graph.edge_index) if tensor is not None]

@@ -13,6 +13,8 @@ from node2seq.cli import reading
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from node2seq.cli.jobs import Job
@@ -113,6 +115,7 @@ def train(
     from rich.console import Console
 
     from node2seq.cli import jobs, settings, show
+    from node2seq.series import pays
 
     given = settings.Given(
         source=reading.make_source(
@@ -151,7 +154,10 @@ def train(
     else:
         file = settings.ConfigFile() if config is None else settings.read_config_file(config)
         todo = jobs.new_jobs(settings.make_config(given, file), runs, out, resume)
-    finished = [_run(job, console, checkpoint_seconds) for job in todo]
+    if len(todo) > 1 and pays(todo[0].config, todo[0].folder.parent):
+        finished = _run_together(todo, console, checkpoint_seconds)
+    else:
+        finished = [_run(job, console, checkpoint_seconds) for job in todo]
     if as_json:
         typer.echo(show.as_json(finished))
     else:
@@ -172,6 +178,60 @@ def _run(job: Job, console: Console, checkpoint_seconds: float) -> Finished:
         write_report(second.path)
     write_report(job.folder)
     return Finished(own, baseline)
+
+
+def _run_together(todo: Sequence[Job], console: Console, checkpoint_seconds: float) -> list[Finished]:
+    """Train a series as one program, then what its runs are compared with, and write their reports."""
+    from node2seq.cli.show import Finished
+    from node2seq.report import write_report
+    from node2seq.runs import RunFolder
+
+    home = todo[0].folder.parent
+    own = _train_series([(job.config, job.folder) for job in todo], home, console, checkpoint_seconds)
+    second = [
+        (job.config.baseline, RunFolder(job.folder).baseline_folder(job.config.baseline).path)
+        for job in todo
+        if job.config.baseline is not None
+    ]
+    baselines: list[Outcome | None] = [None] * len(own)
+    if second:
+        baselines = [*_train_series(second, home, console, checkpoint_seconds, with_graph=False)]
+    for _, folder in second:
+        write_report(folder)
+    for job in todo:
+        write_report(job.folder)
+    return [Finished(*pair) for pair in zip(own, baselines, strict=True)]
+
+
+def _train_series(
+    runs: Sequence[tuple[RunConfig, Path]],
+    home: Path,
+    console: Console,
+    checkpoint_seconds: float,
+    with_graph: bool = True,
+) -> list[Outcome]:
+    from node2seq.cli.progress import progress, step_teller
+    from node2seq.cli.show import start
+    from node2seq.series import train_series
+
+    with ExitStack() as stack:
+        shown: list[OnEpoch] = []
+
+        def on_start(begun: RunStart) -> None:
+            stack.close()  # the bar of the program before
+            start(console, begun, with_graph)
+            title = f"{begun.config.model}, {len(runs)} runs together"
+            bar = progress(console, title, begun.config.settings.epochs, begun.epoch)
+            shown.append(stack.enter_context(bar))
+
+        return train_series(
+            runs,
+            home,
+            on_start=on_start,
+            on_epoch=lambda record: shown[-1](record),
+            checkpoint_seconds=checkpoint_seconds,
+            say=step_teller(console.quiet),
+        )
 
 
 def _train(

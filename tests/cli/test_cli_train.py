@@ -53,6 +53,20 @@ def test_several_runs_give_mean_and_sample_standard_deviation(cli, tmp_path: Pat
     assert f"{100 * found['mean']['test_accuracy']:.1f} ± " in shown.out
 
 
+def test_several_runs_as_one_program(cli, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("node2seq.series.pays", lambda *_: True)  # as on a GPU
+    done = cli("train", "karate", "--runs", "2", "--baseline", "gcn", "--out", "both", *QUICK)
+    assert done.status == 0, done.err
+    assert "node2seq, 2 runs together  epoch" in done.out
+    assert "gcn, 2 runs together  epoch" in done.out
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["s0", "s1", "series.json"]
+    found = json.loads(cli("train", "--resume", "both", "--json").out)
+    assert [run["seed"] for run in found["runs"]] == [0, 1]
+    for seed in (0, 1):
+        assert (tmp_path / "both" / f"s{seed}" / "report.html").is_file()
+        assert (tmp_path / "both" / f"s{seed}" / "baseline-gcn" / "report.html").is_file()
+
+
 def test_a_series_that_was_stopped_goes_on(cli, tmp_path: Path):
     assert cli("train", "karate", "--runs", "2", "--out", "both", *QUICK).status == 0
     lost = tmp_path / "both" / "s1"
