@@ -80,6 +80,7 @@ BY_TAPS = {
 VARIANTS = [(4, 1), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
 SORT_VARIANTS = [(256, 1), (512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (2048, 8)]
 SHORT_VARIANTS = [512, 1024, 2048, 4096]
+WIDTHS = [(16, 32, 64), (16, 32), (32, 64), (8, 16, 32, 64), (16, 32, 64, 128)]
 
 
 def check_kernels() -> None:
@@ -158,7 +159,7 @@ class Steps:
         weight = torch.randn(CHANNELS, kernel_size * CHANNELS, device="cuda")
         table = (self.key @ weight).view(-1, kernel_size, CHANNELS)
         grad = torch.randn_like(self.key)
-        _, *winners = window_max.window_max(table, self.ranked)
+        _, winner, short = window_max.window_max(table, self.ranked)
         summed, under = row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size)
         summed = summed.flatten(1)
         ones = torch.ones(entries, device="cuda")
@@ -170,7 +171,9 @@ class Steps:
             "project": (lambda: self.key @ weight, self.key.nbytes + table.nbytes),
             "window_max": (lambda: window_max.window_max(table, self.ranked), rows * kernel_size),
             "window_max_grad": (
-                lambda: window_max.window_max_grad(grad, *winners, self.ranked.place, self.plan, table.shape),
+                lambda: window_max.window_max_grad(
+                    grad, winner, short, self.ranked.place, self.plan, table.shape
+                ),
                 rows + rows // 4,
             ),
             "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size), rows),
@@ -250,6 +253,7 @@ def variants(graph: Graph, edge_index: Tensor) -> None:
             )
     _sort_variants(found)
     _short_variants(found)
+    _width_variants(found)
 
 
 def _short_variants(found: Steps) -> None:
@@ -270,6 +274,20 @@ def _short_variants(found: Steps) -> None:
             entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed))
             print(f"{name} of {bucket.count} short rows, width {bucket.width}: {entries}", flush=True)
     short_rows.PER_WARP = used
+
+
+def _width_variants(found: Steps) -> None:
+    """Which rows count as short."""
+    used = plan.SHORT_WIDTHS, plan.SORT_WIDTHS
+    for short in WIDTHS:
+        plan.SHORT_WIDTHS = short
+        plan.SORT_WIDTHS = tuple(width for width in (64, 128, 256, 512, 1024) if width > short[-1])
+        found.plan = plan.GraphPlan(found.sequences)
+        found.sequences.plans["triton"] = found.plan
+        rank = median_ms(found.arrange, 3)
+        add = median_ms(lambda: row_ends.scored_window_sum(found.key, found.key, found.plan, 3), 3)
+        print(f"short rows of {short}: score_and_rank {rank:.3f}, scored_window_sum {add:.3f}", flush=True)
+    plan.SHORT_WIDTHS, plan.SORT_WIDTHS = used
 
 
 def _sort_variants(found: Steps) -> None:

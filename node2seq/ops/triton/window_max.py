@@ -217,7 +217,8 @@ class _WindowMax(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return window_max_grad(plain(grad), *ctx.saved_tensors, ctx.plan, ctx.shape), None
+        winner, short_winner, place = ctx.saved_tensors
+        return window_max_grad(plain(grad), winner, short_winner, place, ctx.plan, ctx.shape), None
 
 
 def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
