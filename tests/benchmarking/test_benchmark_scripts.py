@@ -1,0 +1,53 @@
+"""The scripts in benchmarks/ run as they stand, print their tables and keep their rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node2seq.benchmarking.determinism import TRAINED
+from node2seq.benchmarking.rows import Kept, read_rows
+from node2seq.data import load
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[Kept]]:
+    rows = folder / "rows.jsonl"
+    command = [sys.executable, f"benchmarks/{script}", *arguments, "--device", "cpu", "--rows", str(rows)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, read_rows(rows)
+
+
+@pytest.mark.slow
+def test_determinism_compares_two_processes(tmp_path: Path):
+    printed, rows = run("bench_determinism.py", tmp_path, "--graphs", "hub", "--epochs", "1")
+    assert [row.case for row in rows] == [trained.name for trained in TRAINED]
+    assert {(row.result, row.variant, row.threads) for row in rows} == {("the same bits", "1 epochs", 1)}
+    assert printed.count("the same bits") == len(TRAINED)
+
+
+@pytest.mark.slow
+def test_scaling_measures_gat_and_both_readouts(tmp_path: Path):
+    printed, rows = run("bench_scaling.py", tmp_path, "--largest", "1000000")
+    assert [(row.case, row.readout, row.edges) for row in rows] == [
+        ("GATConv", None, 1_000_000),
+        ("Node2SeqConv", "max", 1_000_000),
+        ("Node2SeqConv", "mean", 1_000_000),
+    ]
+    assert all(row.p50_ms and row.peak_bytes for row in rows)
+    assert all(row.ratio and row.bound_share and row.backend for row in rows[1:])
+    assert "1M edges" in printed
+
+
+@pytest.mark.slow
+def test_epoch_measures_every_network(tmp_path: Path, real_data):
+    real_data("cora-f", load)
+    _, rows = run("bench_epoch.py", tmp_path, "--graphs", "cora", "--seconds", "0")
+    assert [row.case for row in rows] == ["GAT of PyG", "Node2Seq max", "Node2Seq mean", "GCN"]
+    assert {(row.graph, row.nodes, row.variant) for row in rows} == {("Cora", 2708, "eager")}
+    assert all(row.base == "GAT of PyG" for row in rows[1:])
