@@ -33,6 +33,11 @@ def _compiled(function: Any) -> Any:
         return njit(**options)(function)
 
 
+def _inlined(function: Any) -> Any:
+    """For what runs in the innermost loops: a call would count references to its arrays."""
+    return njit(inline="always")(function)
+
+
 # Memory ########################################################################
 
 
@@ -51,7 +56,13 @@ def _prefetch(_context: Any, _address: Any) -> Any:
     return types.void(types.intp), build
 
 
-@_compiled
+@_inlined
+def _copy(to: Any, values: Any) -> None:
+    for c in range(to.size):
+        to[c] = values[c]
+
+
+@_inlined
 def _fetch(table: Any, row: Any) -> None:
     """Asks for a row of a table."""
     start = table.ctypes.data + row * table.strides[0]
@@ -145,14 +156,14 @@ def _sort(keys: Any, items: Any, spare_keys: Any, spare_items: Any, place: Any) 
         keys, items, spare_keys, spare_items = spare_keys, spare_items, keys, items
         width *= 2
     # Here the spare ones are the sorted ones: the caller's own, if that was an odd number of passes.
-    keys[:] = spare_keys
-    items[:] = spare_items
+    _copy(keys, spare_keys)
+    _copy(items, spare_items)
 
 
 # Equations 2 and 3 #############################################################
 
 
-@_compiled
+@_inlined
 def _dot(a: Any, b: Any) -> Any:
     total = a.dtype.type(0)
     for c in range(a.size):
@@ -228,29 +239,13 @@ def arrange(
 # Equations 5 and 6, the largest window #########################################
 
 
-@_compiled
+@_inlined
 def _fetch_taps(table: Any, node: Any, q: Any, windows: Any) -> None:
     """Asks for what a node at position q adds to windows: the taps from q − windows + 1 to q."""
     start = table.ctypes.data + node * table.strides[0]
     low, high = max(0, q - windows + 1), min(table.shape[1], q + 1)
     for place in range(start + low * table.strides[1], start + high * table.strides[1], _CACHE_LINE):
         _prefetch(place)
-
-
-@_compiled
-def _add(total: Any, values: Any) -> None:
-    for c in range(total.size):
-        total[c] += values[c]
-
-
-@_compiled
-def _keep_larger(best: Any, at: Any, value: Any, p: Any) -> None:
-    """Without branches. NaN beats every number, and the first one stays: it has to be seen in the output."""
-    for c in range(best.size):
-        old, new = best[c], value[c]
-        better = (not new <= old) & (old == old)
-        best[c] = new if better else old
-        at[c] = p if better else at[c]
 
 
 @_compiled
@@ -264,33 +259,45 @@ def window_max(first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out:
     ring = np.empty((kernel_size, channels), projected.dtype)
     best, at = np.empty(channels, projected.dtype), np.empty(channels, winner.dtype)
     for i in range(first, last):
-        row = nodes[ptr[i] : ptr[i + 1]]
-        windows = max(row.size - kernel_size + 1, 1)
+        start, length = ptr[i], ptr[i + 1] - ptr[i]
+        windows = max(length - kernel_size + 1, 1)
         if i + 1 < last:
-            following = nodes[ptr[i + 1] : ptr[i + 2]]
-            for q in range(min(following.size, _AHEAD)):
-                _fetch_taps(projected, following[q], q, max(following.size - kernel_size + 1, 1))
-        best[:] = 0
-        at[:] = 0
-        for q in range(row.size):
-            if q + _AHEAD < row.size:
-                _fetch_taps(projected, row[q + _AHEAD], q + _AHEAD, windows)
-            taps = projected[row[q]]
+            following = ptr[i + 2] - ptr[i + 1]
+            for q in range(min(following, _AHEAD)):
+                _fetch_taps(projected, nodes[ptr[i + 1] + q], q, max(following - kernel_size + 1, 1))
+        for c in range(channels):
+            best[c] = 0
+            at[c] = 0
+        for q in range(length):
+            if q + _AHEAD < length:
+                _fetch_taps(projected, nodes[start + q + _AHEAD], q + _AHEAD, windows)
+            node = nodes[start + q]
             low = max(0, q - windows + 1)
             slot = (q - low) % kernel_size
+            if low == 0:  # a window begins
+                for c in range(channels):
+                    ring[slot, c] = projected[node, 0, c]
+                low = 1
+                slot = slot - 1 if slot > 0 else kernel_size - 1
             for t in range(low, min(kernel_size, q + 1)):
-                if t == 0:
-                    ring[slot, :] = taps[0]
-                else:
-                    _add(ring[slot], taps[t])
+                for c in range(channels):
+                    ring[slot, c] += projected[node, t, c]
                 slot = slot - 1 if slot > 0 else kernel_size - 1
             p = q - kernel_size + 1
             if p > 0:
-                _keep_larger(best, at, ring[p % kernel_size], p)
-            elif p == 0 or q == row.size - 1:
-                best[:] = ring[0]
-        out[i, :] = best
-        winner[i, :] = at
+                slot = p % kernel_size
+                for c in range(channels):
+                    old, new = best[c], ring[slot, c]
+                    # NaN beats every number, and the first one stays: it has to be seen in the output.
+                    better = (not new <= old) & (old == old)
+                    best[c] = new if better else old
+                    at[c] = p if better else at[c]
+            elif p == 0 or q == length - 1:
+                for c in range(channels):
+                    best[c] = ring[0, c]
+        for c in range(channels):
+            out[i, c] = best[c]
+            winner[i, c] = at[c]
 
 
 @_compiled
@@ -325,62 +332,62 @@ def window_max_gather(
     kernel_size, channels = out.shape[1], out.shape[2]
     zero = grad.dtype.type(0)
     for j in range(first, last):
-        total = out[j]
-        total[:] = 0
+        for t in range(kernel_size):
+            for c in range(channels):
+                out[j, t, c] = 0
         for s in range(source_ptr[j], source_ptr[j + 1]):
             soon = target[min(s + _AHEAD, target.size - 1)]
             _fetch(grad, soon)
             _fetch(winner, soon)
             i, q = target[s], place[entry[s]]
             windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
-            value, at = grad[i], winner[i]
             for t in range(max(0, q - windows + 1), min(kernel_size, q + 1)):
-                under, begin = total[t], q - t
                 for c in range(channels):
-                    under[c] += value[c] if at[c] == begin else zero
+                    out[j, t, c] += grad[i, c] if winner[i, c] == q - t else zero
 
 
 # Equations 5 and 6, the sum over windows #######################################
 
 
 @_compiled
-def _add_rows(x: Any, nodes: Any, part: Any, total: Any) -> None:
-    """Adds the rows of some nodes to a total, in parts."""
-    for start in range(0, nodes.size, _LONGEST_SUM):
-        part[:] = x[nodes[start]]
-        for e in range(start + 1, min(start + _LONGEST_SUM, nodes.size)):
-            _add(part, x[nodes[e]])
-        _add(total, part)
-
-
-@_compiled
 def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) -> None:
-    """What each tap meets over all windows: a common core, and what lies before and behind it."""
+    """What each tap meets over all windows: position q lies under the taps from q − windows + 1 to q.
+
+    What lies under every tap, the core, is summed once; the first and last few are added one by one.
+    """
     kernel_size, channels = out.shape[1], out.shape[2]
-    part, edge = np.empty(channels, x.dtype), np.empty(channels, x.dtype)
+    part, core = np.empty(channels, x.dtype), np.empty(channels, x.dtype)
     for i in range(first, last):
-        row = nodes[ptr[i] : ptr[i + 1]]
-        windows = max(row.size - kernel_size + 1, 1)
-        for e in range(ptr[i + 1], ptr[min(i + 2, last)]):
+        start, length = ptr[i], ptr[i + 1] - ptr[i]
+        windows = max(length - kernel_size + 1, 1)
+        for e in range(ptr[i + 1], min(ptr[i + 1] + _AHEAD, ptr[last])):
             _fetch(x, nodes[e])
-        total = out[i]
-        if windows < kernel_size:
-            for t in range(kernel_size):
-                total[t, :] = 0
-                _add_rows(x, row[t : t + windows], part, total[t])
-            continue
-        total[0, :] = 0
-        _add_rows(x, row[kernel_size - 1 : windows], part, total[0])
-        for t in range(1, kernel_size):
-            total[t, :] = total[0]
-        edge[:] = 0
-        for t in range(kernel_size - 2, -1, -1):
-            _add(edge, x[row[t]])
-            _add(total[t], edge)
-        edge[:] = 0
-        for t in range(1, kernel_size):
-            _add(edge, x[row[windows + t - 1]])
-            _add(total[t], edge)
+        for c in range(channels):
+            core[c] = 0
+        core_end = min(windows, length)  # an empty sequence has a window, but no entry
+        for begin in range(kernel_size - 1, core_end, _LONGEST_SUM):
+            for c in range(channels):
+                part[c] = 0
+            for q in range(begin, min(begin + _LONGEST_SUM, core_end)):
+                _fetch(x, nodes[min(start + q + _AHEAD, nodes.size - 1)])
+                node = nodes[start + q]
+                for c in range(channels):
+                    part[c] += x[node, c]
+            for c in range(channels):
+                core[c] += part[c]
+        for t in range(kernel_size):
+            for c in range(channels):
+                out[i, t, c] = core[c]
+        for q in range(min(kernel_size - 1, length)):
+            node = nodes[start + q]
+            for t in range(max(0, q - windows + 1), q + 1):
+                for c in range(channels):
+                    out[i, t, c] += x[node, c]
+        for q in range(max(windows, kernel_size - 1), length):
+            node = nodes[start + q]
+            for t in range(q - windows + 1, kernel_size):
+                for c in range(channels):
+                    out[i, t, c] += x[node, c]
 
 
 @_compiled
@@ -399,16 +406,21 @@ def window_sum_gather(
     kernel_size, channels = prefix.shape[1], prefix.shape[2]
     part = np.empty(channels, prefix.dtype)
     for j in range(first, last):
-        total = out[j]
-        total[:] = 0
-        for start in range(source_ptr[j], source_ptr[j + 1], _LONGEST_SUM):
-            part[:] = 0
-            for s in range(start, min(start + _LONGEST_SUM, source_ptr[j + 1])):
+        for c in range(channels):
+            out[j, c] = 0
+        for begin in range(source_ptr[j], source_ptr[j + 1], _LONGEST_SUM):
+            for c in range(channels):
+                part[c] = 0
+            for s in range(begin, min(begin + _LONGEST_SUM, source_ptr[j + 1])):
+                soon = min(s + _AHEAD, target.size - 1)
+                _fetch_taps(prefix, target[soon], min(place[entry[soon]], kernel_size - 1), 1)
                 i, q = target[s], place[entry[s]]
                 windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
-                _add(part, prefix[i, min(q, kernel_size - 1)])
+                upper = min(q, kernel_size - 1)
+                for c in range(channels):
+                    part[c] += prefix[i, upper, c]
                 if q >= windows:
-                    lower = prefix[i, q - windows]
                     for c in range(channels):
-                        part[c] -= lower[c]
-            _add(total, part)
+                        part[c] -= prefix[i, q - windows, c]
+            for c in range(channels):
+                out[j, c] += part[c]
