@@ -19,6 +19,7 @@ from node2seq.data import load
 from node2seq.recipes import Recipe, recipe_for
 from node2seq.runs import Source
 from node2seq.search import evaluate
+from node2seq.search.__main__ import parse
 from node2seq.search.halving import Halving
 from node2seq.search.importance import importances
 from node2seq.search.recipe import parse_setting, read_toml, settings_of, to_toml, with_settings
@@ -350,6 +351,18 @@ def test_a_killed_search_goes_on_as_if_nothing_had_happened(texas, tmp_path):
     run(replace(whole, out=killed), lambda _: None)
     assert in_order(killed) == in_order(whole.out)
     assert killed.with_suffix(".toml").read_bytes() == whole.out.with_suffix(".toml").read_bytes()
+
+
+def test_one_command_names_many_searches():
+    many = parse(["--data", "texas", "cornell", "--model", "gcn", "gcn*", "--out", "a/{data}-{model}.jsonl"])
+    assert [(each.source.name, each.model, str(each.out)) for each in many] == [
+        ("texas", "gcn", "a/texas-gcn.jsonl"),
+        ("texas", "gcn*", "a/texas-gcn-star.jsonl"),
+        ("cornell", "gcn", "a/cornell-gcn.jsonl"),
+        ("cornell", "gcn*", "a/cornell-gcn-star.jsonl"),
+    ]
+    with pytest.raises(Node2SeqError, match="4 searches need a file each"):
+        parse(["--data", "texas", "cornell", "--model", "gcn", "gat", "--out", "a-{data}.jsonl"])
 
 
 @pytest.mark.slow
