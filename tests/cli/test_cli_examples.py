@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.cli import evaluate, info, predict, train
+from node2seq.cli import evaluate, info, predict, train, tune
 from node2seq.data import load, write_graph
 
 
@@ -44,12 +44,13 @@ def test_examples(cli, real_data, tmp_path: Path):
         assert done.out
 
 
-@pytest.mark.parametrize("verb", ["train", "evaluate", "predict", "info"])
+@pytest.mark.parametrize("verb", ["train", "tune", "evaluate", "predict", "info"])
 def test_every_option_is_documented_with_its_default(cli, verb: str):
     import inspect
     from typing import get_type_hints
 
-    function = getattr({"train": train, "evaluate": evaluate, "predict": predict, "info": info}[verb], verb)
+    modules = {"train": train, "tune": tune, "evaluate": evaluate, "predict": predict, "info": info}
+    function = getattr(modules[verb], verb)
     hints = get_type_hints(function, include_extras=True)
     shown = cli(verb, "--help").out
     for name, parameter in inspect.signature(function).parameters.items():

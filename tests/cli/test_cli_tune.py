@@ -5,12 +5,18 @@ import shlex
 import sys
 import tomllib
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from node2seq.cli import tune
 from node2seq.data import load, write_graph
+from node2seq.runs import Source
+from node2seq.search.evaluate import Standing
+from node2seq.search.halving import Halving
+from node2seq.search.session import Request, run
 from node2seq.storage import read_lines
 
 SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]
@@ -109,6 +115,36 @@ def test_without_optuna_halving_still_works(cli, monkeypatch):
     assert done.status == 2
     assert "pip install 'node2seq[tune]'" in done.err
     assert cli("tune", "karate", "--model", "mlp", "--sampler", "halving", *SHORT).status == 0
+
+
+def test_a_terminal_sees_how_far_a_program_is():
+    console = Console(file=StringIO(), force_terminal=True, width=120)
+    with tune._progress(console) as (say, tell):
+        assert tell is not None
+        tell(Standing(program=2, programs=5, runs=40, share=0.5))
+        say("[a line]")
+    shown = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "program 2 of 5, 40 runs" in shown
+    assert "[a line]" in shown
+    plain = Console(file=StringIO())
+    with tune._progress(plain) as (_, tell):
+        assert tell is None, "a log file gets lines only"
+
+
+def test_the_share_of_a_program_grows_to_one(tmp_path):
+    seen: list[Standing] = []
+    request = Request(
+        Source(name="karate"),
+        tmp_path / "trials.jsonl",
+        model="mlp",
+        fix=("epochs=30", "hidden_channels=4", "row_normalize=false"),
+        plan=Halving(trials=2, seeds=(100, 101), final_seeds=(200,), generations=0),
+    )
+    run(request, lambda _: None, seen.append)
+    first = [standing for standing in seen if standing.runs == 4]
+    assert len(first) > 1
+    assert [standing.share for standing in first] == sorted({standing.share for standing in first})
+    assert 0.0 < first[0].share < first[-1].share <= 1.0
 
 
 class _Tables(HTMLParser):
