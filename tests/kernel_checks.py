@@ -22,7 +22,7 @@ from torch import Tensor
 from node2seq import Node2SeqConv, Node2SeqError, ops
 from node2seq.ops import reference
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import plan
+from node2seq.ops.triton import plan, row_ends
 from node2seq.ops.triton.launch import LAUNCHES
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -290,6 +290,16 @@ def check_nan_and_ties() -> None:
         x[sequences.index[9 + row]] = torch.nan
         out, _ = fused.convolve_max(x, torch.randn(2, 3, 3, device=DEVICE), sequences)
         assert out[1].isnan().all()
+    # The NaN that a GPU writes, all bits set: no entry is taken for padding.
+    lost = torch.full((60, 3), 0x7FFFFFFF, dtype=torch.int32, device=DEVICE).view(torch.float32)
+    some = ragged([0, 3, 7, 9, 60], 60)
+    scored = fused.arrange(lost[:5], lost, some).ranked(some, 1)
+    summed, under = row_ends.scored_window_sum(lost[:5], lost, plan.plan_of(some), 3)
+    assert summed[1:].isnan().all()
+    codes = [row.sort().values.tolist() for row in under[3:].split([7, 9, 60])]
+    assert codes == [[0, 1, *[2] * (length - 4), 5, 8] for length in (7, 9, 60)]
+    out = fused.convolve_sum(lost, torch.ones(3, 3, 2, device=DEVICE), scored)
+    assert torch.equal(out.isnan().all(1).cpu(), torch.tensor([False, True, True, True, True]))
     lowest = torch.full((60, 1), -torch.inf, device=DEVICE)
     out, winner = fused.convolve_max(lowest, torch.ones(1, 1, 1, device=DEVICE), sequences)
     assert out.eq(-torch.inf).all()
@@ -380,6 +390,8 @@ def check_large_hub() -> None:
         run = convolution(readout, sequences)
         for kernel_size in (3, 10):
             assert_exact(run, [key[:, :4], integers(kernel_size, 4, 4)], integers(len(lengths), 4))
+            scored = scored_sum(query, sequences)
+            assert_exact(scored, [key, integers(kernel_size, 8, 4)], integers(len(lengths), 4))
             inputs = [normal(120_000, 64), normal(kernel_size, 64, 64)]
             assert_close(run, inputs, normal(len(lengths), 64))
 

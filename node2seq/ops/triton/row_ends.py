@@ -25,8 +25,11 @@ _MOST_TAPS = 16
 
 @triton.jit
 def tie_of(own):
-    """Integers that grow as a node's score with itself falls; that is never negative."""
-    return 0x7FFFFFFF - (own.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
+    """Integers that grow as a node's score with itself falls, which is never negative.
+
+    They start at 1: the smallest key of all belongs to no entry, not even to one that is NaN.
+    """
+    return 0x7FFFFFFF - tl.minimum(own.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFE)
 
 
 @triton.jit(do_not_specialize=["first_row"])
