@@ -5,6 +5,7 @@ Deterministic whatever the number of threads: what is written for a row depends 
 
 from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, score
 from node2seq.ops.native.ranking import arrange
+from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
 from node2seq.ops.native.window_sum import convolve_sum
 
@@ -18,4 +19,5 @@ __all__ = [
     "precedence",
     "rank",
     "score",
+    "select",
 ]

@@ -18,7 +18,7 @@ _REGROUP = {"reassoc", "contract"}
 # A long sum is cut into parts: it then loses no more digits than a pairwise one.
 _LONGEST_SUM = 64
 # So many keys are sorted by counting, for each, the smaller ones: a loop without branches.
-_COUNTED = 64
+_COUNTED = 96
 # Rows lie anywhere in memory: they are asked for so many entries before they are needed.
 _AHEAD = 8
 _CACHE_LINE = 64
@@ -100,64 +100,56 @@ def _count_smaller(keys: Any, place: Any) -> Any:
 
 
 @_compiled
-def _sort_block(keys: Any, items: Any, sorted_keys: Any, sorted_items: Any, place: Any) -> None:
-    """A stable sort of few keys, and of the items that belong to them."""
+def _sort_few(keys: Any, items: Any, spare_keys: Any, spare_items: Any, place: Any) -> None:
     if not _count_smaller(keys, place):
         for i in range(keys.size):
             for j in range(i):
                 place[i] += keys[j] == keys[i]
     for i in range(keys.size):
-        sorted_keys[place[i]] = keys[i]
-        sorted_items[place[i]] = items[i]
+        spare_keys[place[i]] = keys[i]
+        spare_items[place[i]] = items[i]
+    _copy(keys, spare_keys)
+    _copy(items, spare_items)
 
 
 @_compiled
-def _merge(keys: Any, items: Any, middle: Any, merged_keys: Any, merged_items: Any) -> None:
-    """Merges two sorted halves; among equals the first half's go first."""
-    left, right, at = 0, middle, 0
-    while left < middle and right < keys.size:
-        take_right = keys[right] < keys[left]
-        taken = right if take_right else left
-        merged_keys[at] = keys[taken]
-        merged_items[at] = items[taken]
-        right += take_right
-        left += not take_right
-        at += 1
-    for place in range(left, middle):
-        merged_keys[at] = keys[place]
-        merged_items[at] = items[place]
-        at += 1
-    for place in range(right, keys.size):
-        merged_keys[at] = keys[place]
-        merged_items[at] = items[place]
-        at += 1
+def _sort_many(keys: Any, items: Any, spare_keys: Any, spare_items: Any) -> None:
+    """By one digit of eight bits after the other, the last first."""
+    ends = np.empty(256, np.int64)
+    passes = 0
+    for digit in range(keys.itemsize):
+        shift = 8 * digit
+        flip = 128 if digit == keys.itemsize - 1 else 0  # negative keys go before positive ones
+        for value in range(256):
+            ends[value] = 0
+        for e in range(keys.size):
+            ends[((keys[e] >> shift) & 255) ^ flip] += 1
+        if ends[((keys[0] >> shift) & 255) ^ flip] == keys.size:
+            continue  # all the same
+        total = 0
+        for value in range(256):
+            total += ends[value]
+            ends[value] = total - ends[value]
+        for e in range(keys.size):
+            value = ((keys[e] >> shift) & 255) ^ flip
+            at = ends[value]
+            spare_keys[at] = keys[e]
+            spare_items[at] = items[e]
+            ends[value] = at + 1
+        keys, items, spare_keys, spare_items = spare_keys, spare_items, keys, items
+        passes += 1
+    if passes % 2:  # the sorted ones lie where the spare ones were
+        _copy(spare_keys, keys)
+        _copy(spare_items, items)
 
 
 @_compiled
 def _sort(keys: Any, items: Any, spare_keys: Any, spare_items: Any, place: Any) -> None:
-    """A stable sort of keys, and of the items that belong to them, in place."""
-    count = keys.size
-    for start in range(0, count, _COUNTED):
-        end = min(start + _COUNTED, count)
-        _sort_block(
-            keys[start:end], items[start:end], spare_keys[start:end], spare_items[start:end], place
-        )
-    width = _COUNTED
-    while width < count:
-        for start in range(0, count, 2 * width):
-            end = min(start + 2 * width, count)
-            _merge(
-                spare_keys[start:end],
-                spare_items[start:end],
-                min(width, end - start),
-                keys[start:end],
-                items[start:end],
-            )
-        keys, items, spare_keys, spare_items = spare_keys, spare_items, keys, items
-        width *= 2
-    # Here the spare ones are the sorted ones: the caller's own, if that was an odd number of passes.
-    _copy(keys, spare_keys)
-    _copy(items, spare_items)
+    """A stable sort of keys, ascending, and of the items that belong to them, in place."""
+    if keys.size <= _COUNTED:
+        _sort_few(keys, items, spare_keys, spare_items, place)
+    else:
+        _sort_many(keys, items, spare_keys, spare_items)
 
 
 # Equations 2 and 3 #############################################################
@@ -172,21 +164,29 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 @_compiled
-def _settle_ties(keys: Any, items: Any, key: Any, sources: Any, spare: Any) -> None:
+def own_keys(first: Any, last: Any, key: Any, out: Any) -> None:
+    """Each node's product with itself, as a key: where scores tie, the larger one goes first."""
+    own = np.empty(last - first, key.dtype)
+    for j in range(first, last):
+        own[j - first] = _dot(key[j], key[j])
+    _to_keys(own, out[first:last])
+
+
+@_compiled
+def _settle_ties(
+    keys: Any, items: Any, own: Any, sources: Any, run_keys: Any, spare_keys: Any, spare_items: Any, place: Any
+) -> None:
     """Orders equal keys by their own score, descending; the sort before left them by ascending id."""
-    own, own_keys, spare_keys, spare_items, place = spare
     start = 0
     while start < keys.size:
         end = start + 1
         while end < keys.size and keys[end] == keys[start]:
             end += 1
-        if end - start > 1:
-            count = end - start
+        count = end - start
+        if count > 1:
             for e in range(count):
-                source = key[sources[items[start + e]]]
-                own[e] = _dot(source, source)
-            _to_keys(own[:count], own_keys[:count])
-            _sort(own_keys[:count], items[start:end], spare_keys[:count], spare_items[:count], place)
+                run_keys[e] = own[sources[items[start + e]]]
+            _sort(run_keys[:count], items[start:end], spare_keys[:count], spare_items[:count], place)
         start = end
 
 
@@ -196,10 +196,10 @@ def arrange(
     last: Any,
     query: Any,
     key: Any,
+    own: Any,
     ptr: Any,
     index: Any,
     longest: Any,
-    like_key: Any,
     score: Any,
     ranked: Any,
     place: Any,
@@ -208,21 +208,17 @@ def arrange(
 
     Sources ascend within a row, so that among equals the smaller id comes first by itself.
     """
-    own = np.empty(longest, score.dtype)
-    keys, own_keys, spare_keys = (
-        np.empty(longest, like_key.dtype),
-        np.empty(longest, like_key.dtype),
-        np.empty(longest, like_key.dtype),
-    )
+    keys, spare_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
+    run_keys = np.empty(longest, own.dtype)
     items, spare_items = np.empty(longest, place.dtype), np.empty(longest, place.dtype)
     for i in range(first, last):
         start, end = ptr[i], ptr[i + 1]
         count = end - start
-        sources = index[start:end]
-        for e in range(count):
-            score[start + e] = _dot(query[i], key[sources[e]])
+        sources, at = index[start:end], place[start:end]
+        for e in range(start, end):
+            _fetch(key, index[min(e + _AHEAD, index.size - 1)])
+            score[e] = _dot(query[i], key[index[e]])
         _to_keys(score[start:end], keys[:count])
-        at = place[start:end]
         if count <= _COUNTED and _count_smaller(keys[:count], at):
             for e in range(count):
                 ranked[start + at[e]] = sources[e]
@@ -230,10 +226,182 @@ def arrange(
         for e in range(count):
             items[e] = e
         _sort(keys[:count], items[:count], spare_keys[:count], spare_items[:count], at)
-        _settle_ties(keys[:count], items[:count], key, sources, (own, own_keys, spare_keys, spare_items, at))
+        _settle_ties(keys[:count], items[:count], own, sources, run_keys, spare_keys, spare_items, at)
         for p in range(count):
             at[items[p]] = p
             ranked[start + p] = sources[items[p]]
+
+
+@_compiled
+def transpose(
+    _first: Any, _last: Any, ptr: Any, index: Any, source_ptr: Any, target: Any, entry: Any
+) -> None:
+    """The entries of each source node, in their order: where they start, their targets and themselves.
+
+    Sorting all entries is one piece of work, which cannot be cut.
+    """
+    for j in range(source_ptr.size):
+        source_ptr[j] = 0
+    for e in range(index.size):
+        source_ptr[index[e] + 1] += 1
+    for j in range(1, source_ptr.size):
+        source_ptr[j] += source_ptr[j - 1]
+    free = source_ptr[:-1].copy()
+    for i in range(ptr.size - 1):
+        for e in range(ptr[i], ptr[i + 1]):
+            at = free[index[e]]
+            target[at] = i
+            entry[at] = e
+            free[index[e]] = at + 1
+
+
+# Equation 4 ####################################################################
+
+
+@_inlined
+def _goes_before(key: Any, node: Any, other_key: Any, other: Any, own: Any) -> Any:
+    if key != other_key:
+        return key < other_key
+    if own[node] != own[other]:
+        return own[node] < own[other]
+    return node < other
+
+
+@_compiled
+def _sift_down(keys: Any, nodes: Any, size: Any, own: Any) -> None:
+    """Brings what was put at the root of a heap to its place; who goes last stands at the root."""
+    key, node, hole = keys[0], nodes[0], 0
+    while 2 * hole + 1 < size:
+        child = 2 * hole + 1
+        if child + 1 < size and _goes_before(keys[child], nodes[child], keys[child + 1], nodes[child + 1], own):
+            child += 1
+        if not _goes_before(key, node, keys[child], nodes[child], own):
+            break
+        keys[hole], nodes[hole] = keys[child], nodes[child]
+        hole = child
+    keys[hole], nodes[hole] = key, node
+
+
+@_compiled
+def _sift_up(keys: Any, nodes: Any, hole: Any, own: Any) -> None:
+    """Brings what was put at the end of a heap to its place."""
+    key, node = keys[hole], nodes[hole]
+    while hole > 0:
+        parent = (hole - 1) // 2
+        if not _goes_before(keys[parent], nodes[parent], key, node, own):
+            break
+        keys[hole], nodes[hole] = keys[parent], nodes[parent]
+        hole = parent
+    keys[hole], nodes[hole] = key, node
+
+
+@_compiled
+def _walk(i: Any, hops: Any, ptr: Any, index: Any, stamp: Any, queue: Any) -> Any:
+    """Lists who has a path of at most ``hops`` edges to i; where those further away than one edge begin and end.
+
+    A node is seen in this walk if its stamp is i, so that nothing has to be wiped between walks.
+    """
+    stamp[i] = i
+    tail, level, near = 0, 0, 0
+    for e in range(ptr[i], ptr[i + 1]):
+        queue[tail] = index[e]
+        tail += stamp[index[e]] != i
+        stamp[index[e]] = i
+    near = tail
+    for _ in range(1, hops):
+        level_end = tail
+        for place in range(level, level_end):
+            node = queue[place]
+            for e in range(ptr[node], ptr[node + 1]):
+                queue[tail] = index[e]
+                tail += stamp[index[e]] != i
+                stamp[index[e]] = i
+        level = level_end
+    return near, tail
+
+
+@_compiled
+def select(
+    first: Any,
+    last: Any,
+    query: Any,
+    key: Any,
+    own: Any,
+    ptr: Any,
+    index: Any,
+    longest: Any,
+    hops: Any,
+    threshold: Any,
+    joint: Any,
+    out_node: Any,
+    out_score: Any,
+    out_entry: Any,
+) -> None:
+    """Weak neighbours of each target make room for the best of those further away; all of them are ranked."""
+    score, far_score = np.empty(longest, query.dtype), np.empty(longest, query.dtype)
+    keys, spare_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
+    run_keys, far_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
+    items, spare_items = np.empty(longest, index.dtype), np.empty(longest, index.dtype)
+    place, far = np.empty(longest, index.dtype), np.empty(longest, index.dtype)
+    stamp, queue = np.full(key.shape[0], -1, index.dtype), np.empty(key.shape[0] + 1, index.dtype)
+    one_score, one_key = np.empty(1, query.dtype), np.empty(1, own.dtype)
+    for i in range(first, last):
+        start, end = ptr[i], ptr[i + 1]
+        count = end - start
+        sources = index[start:end]
+        wanted = 0
+        for e in range(count):
+            score[e] = _dot(query[i], key[sources[e]])
+            wanted += not score[e] > threshold[i]
+            items[e] = e
+        _to_keys(score[:count], keys[:count])
+        _sort(keys[:count], items[:count], spare_keys[:count], spare_items[:count], place)
+        _settle_ties(keys[:count], items[:count], own, sources, run_keys, spare_keys, spare_items, place)
+
+        # The best of those further away, as many as there is room for, in a heap.
+        found = 0
+        if wanted > 0:
+            near, reached = _walk(i, hops, ptr, index, stamp, queue)
+            for at in range(near, reached):
+                _fetch(key, queue[min(at + _AHEAD, reached - 1)])
+                node = queue[at]
+                one_score[0] = _dot(query[i], key[node])
+                _to_keys(one_score, one_key)
+                if found < wanted:
+                    far_keys[found], far[found] = one_key[0], node
+                    _sift_up(far_keys, far, found, own)
+                    found += 1
+                elif _goes_before(one_key[0], node, far_keys[0], far[0], own):
+                    far_keys[0], far[0] = one_key[0], node
+                    _sift_down(far_keys, far, found, own)
+        # Who goes last leaves a heap first.
+        for size in range(found - 1, 0, -1):
+            last_key, last_node = far_keys[0], far[0]
+            far_keys[0], far[0] = far_keys[size], far[size]
+            _sift_down(far_keys, far, size, own)
+            far_keys[size], far[size] = last_key, last_node
+        for f in range(found):
+            far_score[f] = _dot(query[i], key[far[f]])
+
+        # Where they are too few, the best of the dropped stay; all in their order, or locals first.
+        room = wanted - found
+        p, f = 0, 0
+        for e in range(count):
+            item = items[e]
+            if not score[item] > threshold[i]:
+                if room == 0:
+                    continue
+                room -= 1
+            while joint and f < found and _goes_before(far_keys[f], far[f], keys[e], sources[item], own):
+                out_node[start + p], out_score[start + p], out_entry[start + p] = far[f], far_score[f], -1
+                f += 1
+                p += 1
+            out_node[start + p], out_score[start + p] = sources[item], score[item]
+            out_entry[start + p] = start + item
+            p += 1
+        for rest in range(f, found):
+            out_node[start + p], out_score[start + p], out_entry[start + p] = far[rest], far_score[rest], -1
+            p += 1
 
 
 # Equations 5 and 6, the largest window #########################################

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from node2seq.ops.native import kernels
+from node2seq.ops.native.pool import run
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # Ids and places are stored with 32 bits where they fit: half the memory traffic.
@@ -47,21 +49,22 @@ class GraphPlan:
     def __init__(self, sequences: Sequences) -> None:
         self.rows = sequences.rows
         self.num_sources = sequences.num_sources
-        self._sequences = sequences
         entries = self.rows.num_entries
         self.dtype = torch.int32 if max(entries, self.num_sources) <= _LARGEST_INT32 else torch.int64
         self.ptr = self.rows.ptr.to(self.dtype).numpy()
         self.index = sequences.index.to(self.dtype)
         self.longest = int(self.rows.length().max()) if self.rows.num_rows else 0
         self.cuts = _cut(self.rows.ptr)
+        self.source_cuts = _cut(torch.arange(self.num_sources + 1))
 
     @cached_property
     def transposed(self) -> Transposed:
         """The graph by source, in the order of the entries; worked out by the first backward pass."""
         with lasting():
-            ptr, entry = self._sequences.transposed
-            target = self.rows.target[entry].to(self.dtype).numpy()
-            return Transposed(ptr.to(self.dtype).numpy(), target, entry.to(self.dtype).numpy(), _cut(ptr))
+            ptr = torch.empty(self.num_sources + 1, dtype=self.dtype)
+            target, entry = torch.empty_like(self.index), torch.empty_like(self.index)
+            run(kernels.transpose, [0, 1], self.ptr, self.index, ptr, target, entry)
+            return Transposed(ptr.numpy(), target.numpy(), entry.numpy(), _cut(ptr))
 
     @cached_property
     def position(self) -> Tensor:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from node2seq.ops.native import kernels
-from node2seq.ops.native.plan import Ranked, plan_of
+from node2seq.ops.native.plan import GraphPlan, Ranked, plan_of
 from node2seq.ops.native.pool import run
 from node2seq.ops.sequences import Sequences
 
 # Scores are sorted as whole numbers of the same width.
-LIKE_KEY = {torch.float32: np.empty(0, np.int32), torch.float64: np.empty(0, np.int64)}
+_KEY = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 class FusedRanking:
@@ -53,21 +52,29 @@ class FusedRanking:
         return self._ranked
 
 
+def own_keys(key: Tensor, plan: GraphPlan) -> Tensor:
+    """Who goes first where scores tie, as whole numbers, [M]: the smaller first."""
+    own = torch.empty(key.size(0), dtype=_KEY[key.dtype])
+    run(kernels.own_keys, plan.source_cuts, key, own)
+    return own
+
+
 def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> FusedRanking:
     """Scores each target's neighbours and ranks them. No gradient passes through."""
     plan = plan_of(sequences)
+    query, key = query.contiguous(), key.contiguous()
     scores = query.new_empty(plan.rows.num_entries)
-    ranked = torch.empty_like(plan.index)
-    place = torch.empty_like(plan.index)
+    ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
+    own = own_keys(key, plan)
     run(
         kernels.arrange,
         plan.cuts,
-        query.contiguous(),
-        key.contiguous(),
+        query,
+        key,
+        own,
         plan.ptr,
         plan.index,
         plan.longest,
-        LIKE_KEY[query.dtype],
         scores,
         ranked,
         place,
