@@ -230,7 +230,6 @@ class Node2SeqConv(MessagePassing):
         # Autocast would round the projection to 16 bits, which reorders a third of the longer sequences.
         with torch.autocast(x_src.device.type, enabled=False):
             key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
-            backend = ops.choose_backend(self.backend, key)
             shared = self.lin_dst is None and x_dst is x_src
             query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
             sequences, reach = sequences_of(
@@ -243,14 +242,16 @@ class Node2SeqConv(MessagePassing):
             )
             # R runs are the disjoint union of R copies of the graph.
             runs, shape = ops.runs_of(key), query.shape
-            sequences, key, query = sequences.copies(runs), key.flatten(0, -2), query.flatten(0, -2)
+            sequences, key = sequences.copies(runs), key.flatten(0, -2)
+            query = key if shared else query.flatten(0, -2)
+            backend = ops.choose_backend(self.backend, key, sequences.rows.num_entries)
             ranking = ops.arrange(  # eqs. 2 to 4: the order of the neighbours
                 query,
                 key,
                 sequences,
                 reach=None if reach is None else reach.copies(runs),
                 hops=self.hops,
-                threshold=self._threshold_of_each(shape, key.dtype),
+                threshold=self._threshold_of_each(shape, key.dtype) if self.hops > 1 else 0.0,
                 joint=self.nonlocal_order == "joint",
                 backend=backend,
             )
@@ -261,10 +262,8 @@ class Node2SeqConv(MessagePassing):
             else:
                 ranked = ranking.ranked(sequences, self.hops)
                 out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
-            out = out.view(shape)
-            out = out + _project(
-                self.lin_root, query.view(shape) if self.root == "projected" else x_dst
-            )  # eq. 7
+            root = query.view(shape) if self.root == "projected" else x_dst
+            out = out.view(shape) + _project(self.lin_root, root)  # eq. 7
             out = ops.add_bias(out, self.bias)
         out = out.to(out_dtype)
 
