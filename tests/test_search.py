@@ -215,10 +215,17 @@ def test_failed_and_pruned_trials_are_never_the_best():
     good = Trial(0, {}, "", {100: 0.4, 101: 0.6})
     failed = Trial(1, {}, "", {100: 0.9, 101: None})
     pruned = Trial(2, {}, "", {100: 0.9, 101: 0.9}, pruned=True)
-    lucky = Trial(3, {}, "", {100: 0.99})
     assert best_of([failed, pruned, good])[0] is good
-    assert most_trusted([failed, pruned, lucky, good]) is good
-    assert most_trusted([Trial(4, {}, "")]) is None
+    assert most_trusted([failed, pruned, good]) is good
+    assert most_trusted([failed, pruned, Trial(4, {}, "")]) is None
+
+
+def test_few_splits_are_trusted_less():
+    often = Trial(0, {}, "", {seed: 0.7 + 0.05 * (-1) ** seed for seed in range(100, 116)})
+    lucky = Trial(1, {}, "", {100: 0.72, 101: 0.72})
+    better = Trial(2, {}, "", {seed: 0.75 + 0.05 * (-1) ** seed for seed in range(100, 110)})
+    assert most_trusted([often, lucky]) is often
+    assert most_trusted([often, lucky, better]) is better
 
 
 def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
@@ -302,6 +309,13 @@ def test_a_training_that_fails_is_kept_and_not_chosen(texas, tmp_path):
     assert errors
     assert all(row["settings"]["lr"] == 1e30 and row["val"] is None for row in errors)
     assert found.recipe.settings.lr == 0.01
+
+
+def test_a_search_in_which_all_fails_says_so(texas, tmp_path):
+    wild = request(texas, tmp_path / "a.jsonl", fix=("epochs=4", "hidden_channels=4", "lr=1e30"))
+    with pytest.raises(Node2SeqError, match="every training that was to be compared failed"):
+        run(replace(wild, plan=replace(SMALL, trials=2, generations=0)), lambda _: None)
+    assert not (tmp_path / "a.toml").exists()
 
 
 def test_trials_can_be_cut_short(texas, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -124,9 +125,15 @@ def run(
         best, finished = request.plan.search(space, start, evaluator, say), True
     except OutOfTime:
         best, finished = most_trusted(trials), False
-    if best is None:
+        if not any(trial.accuracies for trial in trials):
+            raise Node2SeqError(
+                f"a budget of {request.budget_seconds} s", "nothing was trained in that time", "Give more"
+            ) from None
+    if best is None or not math.isfinite(best.mean()):
         raise Node2SeqError(
-            f"--budget-seconds {request.budget_seconds}", "nothing was trained in that time", "Give more"
+            str(request.out),
+            "every training that was to be compared failed; the file says why",
+            "Narrow the space with --fix, the learning rate first",
         )
     recipe = replace(with_settings(base, best.settings), source=_comment(best))
     recipe_file = request.recipe or request.out.with_suffix(".toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,11 +130,19 @@ def best_of(trials: Iterable[Trial], seeds: Sequence[int] | None = None) -> list
 
 
 def most_trusted(trials: Iterable[Trial]) -> Trial | None:
-    """The best of those that were trained on the most splits; None if nothing was trained."""
-    trained = [trial for trial in trials if trial.accuracies]
-    most = max((len(trial.accuracies) for trial in trained), default=0)
-    ranked = best_of(trial for trial in trained if len(trial.accuracies) == most)
-    return ranked[0] if ranked else None
+    """The best among trials that were trained on different numbers of splits; None if there is none.
+
+    Judged by two standard errors less than the mean, because the best of many on few splits was lucky.
+    """
+    judged = [trial for trial in trials if trial.accuracies and math.isfinite(trial.mean())]
+    free = [len(trial.accuracies) - 1 for trial in judged]
+    squares = sum(n * trial.deviation**2 for n, trial in zip(free, judged, strict=True))
+    spread = math.sqrt(squares / max(sum(free), 1))  # between splits, pooled over the trials
+
+    def surely(trial: Trial) -> float:
+        return trial.mean() - 2 * spread / math.sqrt(len(trial.accuracies))
+
+    return max(judged, key=lambda trial: (surely(trial), -trial.number), default=None)
 
 
 def _key(settings: Settings) -> str:
