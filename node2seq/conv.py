@@ -83,8 +83,8 @@ class Node2SeqConv(MessagePassing):
         add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
             types. (default: :obj:`True`)
         bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
-        backend (str): :obj:`"auto"`, :obj:`"triton"`, :obj:`"eager"` or :obj:`"reference"`; see
-            :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+        backend (str): :obj:`"auto"`, :obj:`"native"`, :obj:`"triton"`, :obj:`"eager"` or
+            :obj:`"reference"`; see :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         validate (bool): Whether to look for NaN and infinite features in each forward pass.
             (default: :obj:`False`)
         **kwargs (optional): Additional arguments of :class:`torch_geometric.nn.conv.MessagePassing`.

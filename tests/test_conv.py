@@ -10,7 +10,7 @@ from torch import Tensor
 from node2seq import Node2SeqConv, ops
 from node2seq.data import load
 
-BACKENDS = sorted(ops.BACKENDS)
+BACKENDS = [*sorted(ops.BACKENDS), pytest.param("native", marks=pytest.mark.slow)]
 KERNELS = (1, 2, 3, 5, 10)
 READOUTS = ("max", "mean", "sum")
 

@@ -1,6 +1,7 @@
 """The operations one by one: exact orders, errors no larger than the literal ones, memory, determinism."""
 
 import itertools
+from types import ModuleType
 
 import literal
 import pytest
@@ -10,7 +11,11 @@ from torch import Tensor
 from node2seq import ops
 from node2seq.ops import eager, reference
 
-BACKENDS = sorted(ops.BACKENDS)
+BACKENDS = [*sorted(ops.BACKENDS), pytest.param("native", marks=pytest.mark.slow)]
+
+
+def functions_of(backend: str) -> ModuleType:
+    return ops.choose_backend(backend, torch.ones(1))
 
 
 def ragged(lengths: list[int], num_sources: int, seed: int = 0) -> ops.Sequences:
@@ -34,7 +39,7 @@ def test_rank_equals_a_sorted_list_on_given_scores(backend, dtype):
     )
     scores = levels[torch.randint(0, levels.numel(), (sequences.index.numel(),), generator=generator)]
     precedence = torch.randperm(900, generator=generator)
-    order = ops.BACKENDS[backend].rank(scores, precedence, sequences)
+    order = functions_of(backend).rank(scores, precedence, sequences)
     ptr = sequences.rows.ptr.tolist()
     expected = []
     for first, last in itertools.pairwise(ptr):
@@ -46,7 +51,7 @@ def test_rank_equals_a_sorted_list_on_given_scores(backend, dtype):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_precedence_puts_the_larger_own_score_first_then_the_smaller_id(backend):
     own = torch.tensor([1.0, 3.0, 1.0, 0.0, 3.0, 0.0])
-    assert ops.BACKENDS[backend].precedence(own).tolist() == [2, 0, 3, 4, 1, 5]
+    assert functions_of(backend).precedence(own).tolist() == [2, 0, 3, 4, 1, 5]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -55,7 +60,7 @@ def test_score_is_the_inner_product_of_target_and_source(backend):
     query = torch.randn(len(LENGTHS), 7, dtype=torch.float64)
     key = torch.randn(900, 7, dtype=torch.float64)
     expected = (query @ key.t())[sequences.rows.target, sequences.index]
-    torch.testing.assert_close(ops.BACKENDS[backend].score(query, key, sequences), expected)
+    torch.testing.assert_close(functions_of(backend).score(query, key, sequences), expected)
 
 
 def literal_readout(x: Tensor, weight: Tensor, sequences: ops.Sequences, readout: str) -> Tensor:
@@ -82,7 +87,7 @@ def test_float32_error_is_at_most_twice_the_literal_one(backend, readout, kernel
         return [out, *torch.autograd.grad((out * direction.to(dtype)).sum(), [x, weight])]
 
     def ours(x, weight):
-        convolve = getattr(ops.BACKENDS[backend], f"convolve_{readout}")
+        convolve = getattr(functions_of(backend), f"convolve_{readout}")
         out = convolve(x, weight, sequences)
         return out[0] if readout == "max" else out
 
@@ -112,14 +117,14 @@ def test_nan_is_seen_in_the_output(backend):
     sequences = ragged([9, 9], 9)
     x = torch.randn(9, 3)
     x[4] = torch.nan
-    out, _ = ops.BACKENDS[backend].convolve_max(x, torch.randn(2, 3, 3), sequences)
+    out, _ = functions_of(backend).convolve_max(x, torch.randn(2, 3, 3), sequences)
     assert out.isnan().all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_runs_with_weights_of_their_own(backend):
     """R runs as one disjoint union: every run's rows meet its own weights."""
-    functions = ops.BACKENDS[backend]
+    functions = functions_of(backend)
     weights = torch.randn(2, 3, 4, 4, dtype=torch.float64)
     xs = torch.randn(2, 20, 4, dtype=torch.float64)
     alone = ragged([5, 0, 9, 20], 20)
@@ -144,7 +149,7 @@ def test_aggregate_is_a_matrix_product_with_its_gradient(backend):
     dense = torch.zeros(len(LENGTHS), 900, dtype=torch.float64)
     dense[sequences.rows.target, sequences.index] = weight
     direction = torch.randn(len(LENGTHS), 5, dtype=torch.float64)
-    out = ops.BACKENDS[backend].aggregate(x, sequences, weight)
+    out = functions_of(backend).aggregate(x, sequences, weight)
     torch.testing.assert_close(out, dense @ x)
     torch.testing.assert_close(torch.autograd.grad((out * direction).sum(), x)[0], dense.t() @ direction)
 

@@ -117,7 +117,7 @@ def test_other_forms_of_edges_are_remembered_too():
         assert _built(lambda form=form: [conv(features(), form) for _ in range(3)]) == 1
 
 
-@pytest.mark.parametrize("backend", ["eager", "reference"])
+@pytest.mark.parametrize("backend", ["eager", "reference", pytest.param("native", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("hops", [1, 2])
 def test_inference_mode_and_training_share_a_plan(backend, hops):
     """What is built in inference mode has to serve a backward pass later, and the other way round."""

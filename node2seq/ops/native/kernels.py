@@ -3,6 +3,9 @@
 All in one file: numba's cache notices when the file of a kernel changes, and no other.
 """
 
+# What an intrinsic is called with is not what it is defined with.
+# pyright: reportCallIssue=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,8 +15,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-# Sums may be regrouped and fused, so that they fill vector registers. NaN, infinity and signed zero keep their
-# meaning, which fastmath=True would give away.
+# Sums may be regrouped and fused, so that they fill vector registers. NaN, infinity and signed zero keep
+# their meaning, which fastmath=True would give away.
 _REGROUP = {"reassoc", "contract"}
 # A long sum is cut into parts: it then loses no more digits than a pairwise one.
 _LONGEST_SUM = 64
@@ -25,7 +28,7 @@ _CACHE_LINE = 64
 
 
 def _compiled(function: Any) -> Any:
-    """Compiles on the first call; the machine code is kept between processes where a folder can be written."""
+    """Compiles on the first call, and keeps the machine code for later processes if it may write."""
     options: dict[str, Any] = {"nogil": True, "fastmath": _REGROUP}
     try:
         return njit(cache=True, **options)(function)
@@ -84,6 +87,17 @@ def _to_keys(score: Any, keys: Any) -> None:
     for e in range(keys.size):
         ascending = bits[e] ^ ((bits[e] >> sign) & positive)
         keys[e] = ~ascending if score[e] == score[e] else ~positive
+
+
+@_compiled
+def _to_scores(keys: Any, score: Any) -> None:
+    """The scores that keys were made of, to the last bit."""
+    bits = score.view(keys.dtype)
+    sign = 8 * keys.itemsize - 1
+    positive = (1 << sign) - 1
+    for e in range(keys.size):
+        ascending = ~keys[e]
+        bits[e] = ascending ^ ((ascending >> sign) & positive)
 
 
 @_compiled
@@ -174,7 +188,14 @@ def own_keys(first: Any, last: Any, key: Any, out: Any) -> None:
 
 @_compiled
 def _settle_ties(
-    keys: Any, items: Any, own: Any, sources: Any, run_keys: Any, spare_keys: Any, spare_items: Any, place: Any
+    keys: Any,
+    items: Any,
+    own: Any,
+    sources: Any,
+    run_keys: Any,
+    spare_keys: Any,
+    spare_items: Any,
+    place: Any,
 ) -> None:
     """Orders equal keys by their own score, descending; the sort before left them by ascending id."""
     start = 0
@@ -273,7 +294,9 @@ def _sift_down(keys: Any, nodes: Any, size: Any, own: Any) -> None:
     key, node, hole = keys[0], nodes[0], 0
     while 2 * hole + 1 < size:
         child = 2 * hole + 1
-        if child + 1 < size and _goes_before(keys[child], nodes[child], keys[child + 1], nodes[child + 1], own):
+        if child + 1 < size and _goes_before(
+            keys[child], nodes[child], keys[child + 1], nodes[child + 1], own
+        ):
             child += 1
         if not _goes_before(key, node, keys[child], nodes[child], own):
             break
@@ -297,7 +320,7 @@ def _sift_up(keys: Any, nodes: Any, hole: Any, own: Any) -> None:
 
 @_compiled
 def _walk(i: Any, hops: Any, ptr: Any, index: Any, stamp: Any, queue: Any) -> Any:
-    """Lists who has a path of at most ``hops`` edges to i; where those further away than one edge begin and end.
+    """Lists who has a path of at most ``hops`` edges to i; where those beyond one edge begin and end.
 
     A node is seen in this walk if its stamp is i, so that nothing has to be wiped between walks.
     """
@@ -344,7 +367,7 @@ def select(
     items, spare_items = np.empty(longest, index.dtype), np.empty(longest, index.dtype)
     place, far = np.empty(longest, index.dtype), np.empty(longest, index.dtype)
     stamp, queue = np.full(key.shape[0], -1, index.dtype), np.empty(key.shape[0] + 1, index.dtype)
-    one_score, one_key = np.empty(1, query.dtype), np.empty(1, own.dtype)
+    one_score, one_key, lowest = np.empty(1, query.dtype), np.empty(1, own.dtype), np.empty(1, query.dtype)
     for i in range(first, last):
         start, end = ptr[i], ptr[i + 1]
         count = end - start
@@ -366,6 +389,8 @@ def select(
                 _fetch(key, queue[min(at + _AHEAD, reached - 1)])
                 node = queue[at]
                 one_score[0] = _dot(query[i], key[node])
+                if found == wanted and one_score[0] < lowest[0]:
+                    continue  # by far the most
                 _to_keys(one_score, one_key)
                 if found < wanted:
                     far_keys[found], far[found] = one_key[0], node
@@ -374,14 +399,14 @@ def select(
                 elif _goes_before(one_key[0], node, far_keys[0], far[0], own):
                     far_keys[0], far[0] = one_key[0], node
                     _sift_down(far_keys, far, found, own)
+                _to_scores(far_keys[:1], lowest)
         # Who goes last leaves a heap first.
         for size in range(found - 1, 0, -1):
             last_key, last_node = far_keys[0], far[0]
             far_keys[0], far[0] = far_keys[size], far[size]
             _sift_down(far_keys, far, size, own)
             far_keys[size], far[size] = last_key, last_node
-        for f in range(found):
-            far_score[f] = _dot(query[i], key[far[f]])
+        _to_scores(far_keys[:found], far_score[:found])
 
         # Where they are too few, the best of the dropped stay; all in their order, or locals first.
         room = wanted - found

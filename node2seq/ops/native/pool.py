@@ -8,12 +8,17 @@ own, and callers share them.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+
+# How often each kernel was run: which path was taken cannot be seen in the results.
+RUNS: Counter[str] = Counter()
 
 _helpers: ThreadPoolExecutor | None = None
 _size = 0
@@ -30,12 +35,13 @@ def run(kernel: Any, cuts: Sequence[int], *arguments: Any) -> None:
         cuts: Where the work is cut: rows, ascending, from the first to the end of the last.
         *arguments: What it works on; tensors are handed over as arrays on the same memory.
     """
+    RUNS[kernel.__name__] += 1
     arrays = [value.detach().numpy() if isinstance(value, Tensor) else value for value in arguments]
     threads = min(torch.get_num_threads(), len(cuts) - 1)
     if threads <= 1:
         kernel(cuts[0], cuts[-1], *arrays)
         return
-    parts = iter(list(zip(cuts[:-1], cuts[1:], strict=True)))
+    parts = iter(list(pairwise(cuts)))
     others = [_pool(threads - 1).submit(_work, kernel, parts, arrays) for _ in range(threads - 1)]
     try:
         _work(kernel, parts, arrays)
