@@ -3,7 +3,8 @@
     TRITON_INTERPRET=1 python tests/kernel_checks.py     # on a CPU, through Triton's interpreter
     python tests/kernel_checks.py                        # on a GPU
 
-Fresh memory is filled with NaN and the largest integers, so that what a kernel leaves out is seen.
+Fresh memory is filled with NaN and the largest integers, so that what a kernel leaves out is seen. In the
+interpreter, every address is looked at too: no kernel may leave the bounds of its tensors.
 """
 
 import itertools
@@ -12,18 +13,21 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
+from kernel_bounds import watched
 from torch import Tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
 from node2seq.ops import reference
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import plan, row_ends
-from node2seq.ops.triton.launch import LAUNCHES
+from node2seq.ops.triton.launch import LAUNCHES, launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -55,6 +59,11 @@ def filled_memory() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def bounded() -> AbstractContextManager[object]:
+    """Where kernels are interpreted, an address outside of every tensor is an error."""
+    return watched() if DEVICE == "cpu" else nullcontext()
 
 
 def ragged(lengths: list[int], num_sources: int) -> ops.Sequences:
@@ -306,6 +315,77 @@ def check_nan_and_ties() -> None:
     assert winner.eq(0).all()
 
 
+# Around every width of the real block sizes, some of them several times: rows that share a program.
+REAL_LENGTHS = [0, 1, 7, 16, 17, 32, 33, 40, 64, 64, 65, 70, 90, 128, 129, 169, 169, 256, 257, 300, 1100]
+
+
+def check_diverged(lengths: list[int], sources: int) -> None:
+    """A run whose features are lost leaves the runs beside it as they are."""
+    rows, channels = len(lengths), 7
+    union = ragged(lengths, sources).copies(3)
+    query, x = integers(3, rows, channels), integers(3, sources, channels)
+    weight, direction = integers(3, 3, channels, channels), integers(3, rows, channels)
+
+    for readout, lost in (("max", 0x7F800000), ("sum", 0x7FFFFFFF)):  # infinity, NaN
+
+        def run(backend: Any, x: Tensor, weight: Tensor, readout: str = readout) -> Tensor:
+            asked, x = query.to(x.dtype).flatten(0, 1), x.flatten(0, 1)
+            ranked = ops.arrange(asked, x, union, backend=backend).ranked(union, 1)
+            out = getattr(backend, f"convolve_{readout}")(x, weight, ranked)
+            return (out[0] if readout == "max" else out).view(3, rows, channels)
+
+        truth = gradients(partial(run, reference), [x, weight], direction, torch.float64)
+        bad = x.float()
+        bad[1] = torch.full_like(bad[1], lost, dtype=torch.int32).view(torch.float32)
+        found = gradients(partial(run, fused), [bad, weight], direction, torch.float32)
+        for place, (a, b) in enumerate(zip(found, truth, strict=True)):
+            for number in (0, 2):
+                assert torch.equal(a[number].double(), b[number]), f"{readout}: result {place} differs"
+        assert not found[0][1].isfinite().all()
+
+
+def check_equal_scores(lengths: list[int], sources: int) -> None:
+    """Sources that are alike score alike, rounding and all: every entry has a position of its own.
+
+    Threads that hold the same sum must hold the same bits of it. They do not where a product is fused into
+    the first addition: each thread leaves its own product unrounded, and entries count each other as before
+    them.
+    """
+    sequences = ragged(lengths, sources)
+    expected = torch.arange(sequences.index.numel(), device=DEVICE)
+    for channels in (3, 5, 7, 8, 16, 64):
+        query = torch.randn(len(lengths), channels, device=DEVICE)
+        key = torch.randn(1, channels, device=DEVICE).repeat(sources, 1)
+        scored = fused.arrange(query, key, sequences).ranked(sequences, 1)
+        place = scored.ranked.place.long() + sequences.rows.ptr[sequences.rows.target]
+        assert torch.equal(place.sort().values, expected), f"{channels} channels: positions met twice"
+        assert torch.equal(place, expected), f"{channels} channels: ties in another order"
+        ones = torch.eye(channels, device=DEVICE).repeat(3, 1, 1)
+        out = fused.convolve_sum(key, ones, scored)
+        length = sequences.rows.length()
+        met = torch.where(length < 3, length, 3 * (length - 2))
+        torch.testing.assert_close(out, met[:, None] * key[0], rtol=1e-4, atol=1e-4)
+
+
+@triton.jit
+def reach_kernel(x, out, last):
+    """Reads an element, which may lie behind the last."""
+    tl.store(out, tl.load(x + last))
+
+
+def check_bounds() -> None:
+    """In the interpreter, an address behind the last element or before the first is noticed."""
+    x, out = torch.arange(8.0), torch.zeros(1)
+    for last in (7, 8, -1, 2**28) if DEVICE == "cpu" else ():
+        noticed = ""
+        try:
+            launch(reach_kernel, (1,), x[:8], out, last)
+        except Exception as error:
+            noticed = str(error)
+        assert ("outside of every tensor" in noticed) == (last != 7), noticed or last
+    assert out.item() == (7.0 if DEVICE == "cpu" else 0.0)
+
+
 def check_empty() -> None:
     """No nodes, no targets, no entries."""
     for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3), ([0], 0)):
@@ -456,6 +536,9 @@ SMALL: dict[str, Callable[[], None]] = {
     "order kept": check_order_kept,
     "runs": check_runs,
     "nan and ties": check_nan_and_ties,
+    "diverged": partial(check_diverged, [0, 1, 3, 4, 5, 8, 17], 20),
+    "equal scores": partial(check_equal_scores, [0, 1, 2, 3, 4, 5, 8, 17], 20),
+    "bounds": check_bounds,
     "empty": check_empty,
     "layer": check_layer,
     "determinism": check_determinism,
@@ -463,6 +546,8 @@ SMALL: dict[str, Callable[[], None]] = {
 }
 LARGE: dict[str, Callable[[], None]] = {
     "large hub": check_large_hub,
+    "diverged, real blocks": partial(check_diverged, REAL_LENGTHS, 1200),
+    "equal scores, real blocks": partial(check_equal_scores, REAL_LENGTHS, 1200),
     "capture": check_capture,
     "large offsets": check_large_offsets,
 }
@@ -477,7 +562,7 @@ def run_checks() -> dict[str, str]:
         start = time.perf_counter()
         try:
             if name in SMALL:
-                with filled_memory(), blocks(8, (2, 4), (8, 16)):
+                with filled_memory(), bounded(), blocks(8, (2, 4), (8, 16)):
                     check()
             else:
                 check()

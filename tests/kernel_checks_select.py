@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from kernel_checks import DEVICE, blocks, filled_memory, integers
+from kernel_checks import DEVICE, blocks, bounded, filled_memory, integers
 from torch import Tensor
 
 from node2seq import ops
@@ -278,6 +278,7 @@ def run_checks() -> dict[str, str]:
             with ExitStack() as stack:
                 if name in SMALL:
                     stack.enter_context(filled_memory())
+                    stack.enter_context(bounded())
                     stack.enter_context(blocks(8, (2, 4), (8, 16)))
                     # Lists of several blocks, as hubs have.
                     stack.enter_context(patch("node2seq.ops.triton.select._CHOOSE_TILES", (Tile(32, 1),)))

@@ -21,6 +21,7 @@ from triton.compiler import ASTSource
 from node2seq import ops
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import cutting, plan
+from node2seq.ops.triton.launch import OPTIONS
 from node2seq.ops.triton.sorting import sort_rows
 
 _TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8"}
@@ -50,7 +51,7 @@ class Compiler:
         """Compiles a kernel as Triton would for these arguments."""
         if 0 in grid:
             return
-        options = {name: value for name, value in meta.items() if name in _OPTIONS}
+        options = {name: value for name, value in meta.items() if name in _OPTIONS} | OPTIONS
         constants = {name: value for name, value in meta.items() if name not in _OPTIONS}
         signature, attributes = {}, {}
         for place, (name, value) in enumerate(zip(kernel.arg_names, args, strict=False)):
@@ -67,6 +68,14 @@ class Compiler:
         if title not in self.compiled:
             source = ASTSource(kernel, signature, constants, attributes)
             self.compiled[title] = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+    def names(self) -> list[str]:
+        """The kernels that were compiled."""
+        return sorted({title.split()[0] for title in self.compiled})
+
+    def fused(self) -> list[str]:
+        """Those among them that fuse a product of floats with an addition."""
+        return [title for title, kernel in self.compiled.items() if "fma.rn.f32" in kernel.asm["ptx"]]
 
 
 class CountedSummary(cutting.Summary):
@@ -111,5 +120,6 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
 
 
 if __name__ == "__main__":
-    compiled = {title.split()[0] for title in compile_all().compiled}
-    sys.stdout.write(json.dumps({"kernels": sorted(kernels()), "compiled": sorted(compiled)}))
+    found = compile_all()
+    names = {"kernels": sorted(kernels()), "compiled": found.names(), "fused": found.fused()}
+    sys.stdout.write(json.dumps(names))

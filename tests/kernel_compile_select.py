@@ -53,7 +53,7 @@ def compile_dropout() -> None:
 
 
 def compile_all() -> dict[str, list[str]]:
-    """The names of all kernels of the two modules, and of those that were compiled."""
+    """The names of all kernels of the two modules, of those that were compiled and of those that fuse."""
     compiler = kernel_compile.Compiler()
     modules = [import_module(f"{fused.__name__}.{name}") for name in ("select", "dropping")]
     for module in modules:
@@ -61,7 +61,7 @@ def compile_all() -> dict[str, list[str]]:
     compile_selection(modules[0])
     compile_dropout()
     names = {name for module in modules for name in vars(module) if name.endswith("_kernel")}
-    return {"kernels": sorted(names), "compiled": sorted({title.split()[0] for title in compiler.compiled})}
+    return {"kernels": sorted(names), "compiled": compiler.names(), "fused": compiler.fused()}
 
 
 if __name__ == "__main__":

@@ -38,3 +38,4 @@ def test_every_kernel_compiles_for_sm_90(tmp_path):
     found = run("kernel_compile_select.py", TRITON_CACHE_DIR=str(tmp_path))
     assert len(found["kernels"]) == 5
     assert found["compiled"] == found["kernels"]
+    assert not found["fused"]  # or threads round the same sum differently

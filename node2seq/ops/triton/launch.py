@@ -23,6 +23,10 @@ class Tile(NamedTuple):
     warps: int
 
 
+# Threads that hold the same sum have to hold the same bits of it, or entries disagree about who stands first.
+# Fused with the first addition of a sum over threads, each thread's own product would stay unrounded.
+OPTIONS = {"enable_fp_fusion": False}
+
 # By kernel; `benchmarks/bench_ops.py` measures the neighbours of each.
 TILES: dict[str, Tile] = {
     "score": Tile(8, 1),
@@ -45,7 +49,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
         return
     LAUNCHES[kernel.fn.__name__] += 1
     with torch.cuda.device_of(args[0]):
-        kernel[grid](*args, **meta)
+        kernel[grid](*args, **meta, **OPTIONS)
 
 
 def channel_blocks(channels: int) -> tuple[int, int]:
