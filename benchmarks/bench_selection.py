@@ -29,12 +29,18 @@ from node2seq.errors import Node2SeqError
 
 HOPS, CHANNELS, RUNS = 2, 64, 20
 LARGE = Size("100k", 100_000, 1_100_000)
+LARGE_HUBS = Size("100k, large hubs", 100_000, 1_100_000)
 SQUIRREL_LIKE = Size("Squirrel-like", 5_201, 217_073)
 
 
 def large(device: torch.device) -> tuple[Size, Tensor]:
-    """A random graph with hubs."""
-    return LARGE, power_law(LARGE.nodes, LARGE.edges, device)
+    """A random graph with hubs, a few hundred candidates a node."""
+    return LARGE, power_law(LARGE.nodes, LARGE.edges, device, exponent=0.5)
+
+
+def large_hubs(device: torch.device) -> tuple[Size, Tensor]:
+    """The graph of the other benchmarks: its larger hubs bring several times as many candidates."""
+    return LARGE_HUBS, power_law(LARGE_HUBS.nodes, LARGE_HUBS.edges, device)
 
 
 def squirrel(device: torch.device) -> tuple[Size, Tensor]:
@@ -47,7 +53,7 @@ def squirrel(device: torch.device) -> tuple[Size, Tensor]:
     return Size("Squirrel", int(data.num_nodes or 0), data.num_edges), data.edge_index.to(device)
 
 
-GRAPHS = {"100k": large, "squirrel": squirrel}
+GRAPHS = {"100k": large, "100k-hubs": large_hubs, "squirrel": squirrel}
 
 
 class Selection:

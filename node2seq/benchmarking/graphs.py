@@ -16,8 +16,8 @@ class Size(NamedTuple):
     edges: int
 
 
-def power_law(nodes: int, edges: int, device: torch.device, seed: int = 0) -> Tensor:
-    """Distinct directed edges, in no order, whose ends are drawn with probability ∝ rank^−0.6 on both sides.
+def power_law(nodes: int, edges: int, device: torch.device, seed: int = 0, exponent: float = 0.6) -> Tensor:
+    """Distinct directed edges, in no order, whose ends are drawn with probability ∝ rank^−exponent.
 
     The same seed gives the same graph on one kind of device.
     """
@@ -26,7 +26,7 @@ def power_law(nodes: int, edges: int, device: torch.device, seed: int = 0) -> Te
 
     def ends() -> Tensor:
         drawn = torch.rand(edges, device=device, dtype=torch.float64, generator=generator)
-        rank = (drawn.pow_(1 / 0.4) * nodes).long().clamp_(max=nodes - 1)
+        rank = (drawn.pow_(1 / (1 - exponent)) * nodes).long().clamp_(max=nodes - 1)
         return number[rank]
 
     found = torch.zeros(0, dtype=torch.int64, device=device)

@@ -14,8 +14,10 @@ _MARKS_PER_BLOCK = 2**25
 _EDGES_PER_BLOCK = 2**23
 # On a GPU a block costs a dozen launches and some waits, whatever its size.
 _LARGER_ON_GPU = 8
-# Candidates do not change while a graph is trained on: lists up to 2^27 entries (2 GiB) are kept.
+# Candidates do not change while a graph is trained on: lists up to 2^27 entries (2 GiB) are kept, or on a GPU
+# as many as take a fifth of its memory.
 _KEPT_ENTRIES = 2**27
+_MEMORY_PER_KEPT_ENTRY_ON_GPU = 64
 
 
 class Reach:
@@ -62,10 +64,11 @@ class Reach:
     def _list(self) -> Sequences | None:
         """Every node's candidates, unless they are too many to keep."""
         everyone = torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
+        most = _kept_entries(everyone.device)
         lengths, indices, total = [], [], 0
         for _, block in self._search(everyone):
             total += block.index.numel()
-            if total > _KEPT_ENTRIES:
+            if total > most:
                 return None
             lengths.append(block.rows.length())
             indices.append(block.index)
@@ -123,6 +126,13 @@ class CopiedReach(Reach):
             for block, found in self._base.blocks(mine - offset):
                 moved = Sequences(found.rows, found.index + offset, self.sequences.num_sources)
                 yield block + offset, moved
+
+
+def _kept_entries(device: torch.device) -> int:
+    """How long the lists of all nodes together may be."""
+    if device.type != "cuda":
+        return _KEPT_ENTRIES
+    return torch.cuda.get_device_properties(device).total_memory // _MEMORY_PER_KEPT_ENTRY_ON_GPU
 
 
 def _blocks(rows: Tensor, sequences: Sequences, most: int) -> Iterator[Tensor]:
