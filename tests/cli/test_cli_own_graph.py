@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from node2seq.data import load, make_split, write_graph
+from node2seq.recipes import recipe_for
+from node2seq.search.recipe import to_toml
 from node2seq.storage import read_tensors
 
 QUICK = ("--epochs", "12", "--set", "hidden_channels=16", "--seed", "2")
@@ -31,7 +33,9 @@ def test_texas_as_files_trains_bit_for_bit_as_the_built_in_set(cli, texas):
     # One class of Texas has a single node; files of one's own may have such only with a split of their own.
     write_graph(texas, "edges.csv", "nodes.csv", split=make_split(texas, seed=2))
     files = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label", "--split", "split")
-    own = run_of(cli("train", *files, "--json", *QUICK))
+    # Files have no recipe of their own: they take that of the set.
+    Path("texas.toml").write_text(to_toml("node2seq", recipe_for("node2seq", "texas"), {}, "as built in"))
+    own = run_of(cli("train", *files, "--config", "texas.toml", "--json", *QUICK))
     left, right = (read_tensors(run / "model.safetensors")[0] for run in (built_in, own))
     assert left.keys() == right.keys()
     for name in left:
