@@ -9,8 +9,8 @@ from html import escape
 
 import numpy as np
 
-WIDTH, HEIGHT = 640, 400
-LEFT, RIGHT, TOP, BOTTOM = 74, 150, 44, 52
+WIDTH, HEIGHT = 680, 400
+LEFT, RIGHT, TOP, BOTTOM = 74, 180, 44, 52
 
 # Colours that people with any kind of colour vision can tell apart; each curve has a marker of its own, too.
 _COLOURS = (("#b3400f", "#f0906b"), ("#1f5fa8", "#7db4f0"), ("#2c7a4b", "#6fcf97"), ("#7a4b9e", "#c9a0e8"))
