@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from node2seq.data.parquet import is_damaged
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -207,12 +208,16 @@ def _open_parquet(title: str, content: Path | bytes) -> Table:
     def source() -> Path | io.BytesIO:
         return io.BytesIO(content) if isinstance(content, bytes) else content
 
+    if is_damaged(content):
+        raise broken
     try:
         names = list(pl.read_parquet_schema(source()))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise broken from None
 
     def read(columns: Sequence[str]) -> pl.DataFrame:
+        if is_damaged(content, columns):
+            raise broken
         try:
             return pl.read_parquet(source(), columns=list(columns))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):

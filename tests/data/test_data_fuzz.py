@@ -19,9 +19,7 @@ from node2seq.errors import Node2SeqError
 ENDINGS = ["csv", "tsv", "parquet", "npz", "csv.gz", "parquet.gz", "npz.gz"]
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 bounded = settings(max_examples=120, deadline=5000, suppress_health_check=CHECKS, derandomize=True)
-# The same examples every time: polars aborts the whole process on a few damaged Parquet files, and
-# a test that meets one by chance cannot say which it was.
-thorough = settings(max_examples=4000, deadline=10000, suppress_health_check=CHECKS, derandomize=True)
+thorough = settings(max_examples=4000, deadline=10000, suppress_health_check=CHECKS)
 
 
 def use(data: Any) -> None:

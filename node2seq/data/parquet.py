@@ -1,0 +1,85 @@
+"""Whether a Parquet file can be read at all, found out where it can do no harm.
+
+Some damaged files make polars ask for as much memory as a damaged number says, which aborts the process.
+So every file is read by another process first; if that one dies, the file is damaged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+_PROBE = """
+import json, sys
+import polars as pl
+for line in sys.stdin:
+    path, columns = json.loads(line)
+    try:
+        if columns is None:
+            pl.read_parquet_schema(path)
+        else:
+            pl.read_parquet(path, columns=columns)
+        answer = "whole"
+    except BaseException:
+        answer = "damaged"
+    print(answer, flush=True)
+"""
+
+_running: list[subprocess.Popen[str]] = []
+
+
+def is_damaged(content: Path | bytes, columns: Sequence[str] | None = None) -> bool:
+    """Whether the columns of a file, or only its schema, cannot be read."""
+    if isinstance(content, Path):
+        return not _survives(content, columns)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "unpacked.parquet")
+        path.write_bytes(content)
+        return not _survives(path, columns)
+
+
+def _survives(path: Path, columns: Sequence[str] | None) -> bool:
+    probe = _running[0] if _running and _running[0].poll() is None else _start()
+    assert probe.stdin is not None
+    assert probe.stdout is not None
+    try:
+        probe.stdin.write(
+            json.dumps([str(path.absolute()), None if columns is None else list(columns)]) + "\n"
+        )
+        probe.stdin.flush()
+        answer = probe.stdout.readline()
+    except BrokenPipeError:
+        answer = ""
+    if not answer:  # it was aborted
+        stop()
+    return answer.strip() == "whole"
+
+
+def _start() -> subprocess.Popen[str]:
+    stop()
+    pipe, nobody = subprocess.PIPE, subprocess.DEVNULL
+    _running.append(
+        subprocess.Popen(
+            [sys.executable, "-c", _PROBE],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=nobody,
+            text=True,
+            encoding="utf-8",
+        )
+    )
+    return _running[0]
+
+
+@atexit.register
+def stop() -> None:
+    """End the process; the next file starts another one."""
+    while _running:
+        probe = _running.pop()
+        probe.kill()
+        probe.communicate()
