@@ -361,3 +361,18 @@ print(native.arrange(x, x, sequences).node.tolist())
         cwd=Path(__file__).parents[1],
     )
     assert done.stdout.strip() == "[0, 1, 0]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("order", ["degree", "random"])
+@pytest.mark.parametrize("readout", ["max", "mean"])
+def test_other_orders_equal_the_reference(order, readout, hops):
+    edges = literal.random_graph(3, undirected=True)
+    x = torch.randn(30, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    outputs = []
+    for backend in ("native", "reference"):
+        torch.manual_seed(2)
+        conv = Node2SeqConv(5, 4, order=order, readout=readout, hops=hops, backend=backend).double()
+        outputs.append(conv(x, edges))
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)

@@ -11,6 +11,7 @@ from torch import Tensor
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import GraphPlan, Ranked, plan_of
 from node2seq.ops.native.pool import run
+from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
 
 # Scores are sorted as whole numbers of the same width.
@@ -46,6 +47,10 @@ class FusedRanking:
     def entry(self) -> Tensor:
         """Its entry among the graph's own, [E]."""
         return self._ranked.order()
+
+    def reorder(self, order: Tensor) -> Ranking:
+        """The same in another order within the rows."""
+        return Ranking(*self).reorder(order)
 
     def ranked(self, _sequences: Sequences, _hops: int) -> Ranked:
         """The sequences in this order, as this backend's convolutions read them."""
