@@ -57,6 +57,7 @@ print(f"killed {landed}")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("repetitions", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_and_resumed_is_bit_identical(repetitions: int, tmp_path: Path):
@@ -99,6 +100,7 @@ def test_the_command_itself_killed_again_and_again(tmp_path: Path):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_folder(tmp_path: Path):
     command = [sys.executable, "-m", "node2seq", "train", "karate", "--out", "run", "--epochs", "100000"]
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)

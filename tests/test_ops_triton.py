@@ -80,6 +80,7 @@ def test_asked_for_without_a_gpu_is_an_error():
     assert ops.choose_backend("auto", torch.ones(2)) is ops.BACKENDS["eager"]
 
 
+@pytest.mark.slow
 def test_triton_is_loaded_late():
     code = "import sys, node2seq.conv, node2seq.models; print('node2seq.ops.triton' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

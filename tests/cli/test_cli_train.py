@@ -163,6 +163,7 @@ def test_elsewhere_a_few_plain_lines():
     assert lines[-1] == "gcn  epoch 100/100  loss 0.500  validation 75.0 %  0 s left"
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path):
     import os
     import signal

@@ -268,6 +268,7 @@ def test_the_command_ends_in_the_sentence(case: Case, tmp_path, monkeypatch):
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "title", ["unknown ids in edges", pytest.param("gzip damaged", marks=pytest.mark.slow)]
 )

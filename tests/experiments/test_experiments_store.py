@@ -60,6 +60,7 @@ def _hold(folder: Path, key: Key, ready, end) -> None:
         end.wait()
 
 
+@pytest.mark.slow
 def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready, end = context.Queue(), context.Event()

@@ -253,6 +253,7 @@ def _is_there(pid: int) -> bool:
     return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="asks for processes by their number")
 def test_a_worker_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     parent = multiprocessing.get_context("spawn").Process(
@@ -311,6 +312,7 @@ def _nobody_works_in(folder: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at open files in /proc")
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_nothing_is_lost_or_doubled(tmp_path: Path, kills: int) -> None:
