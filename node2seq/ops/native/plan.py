@@ -11,7 +11,8 @@ from torch import Tensor
 
 from node2seq.ops.native import kernels
 from node2seq.ops.native.pool import run
-from node2seq.ops.sequences import Rows, Sequences, lasting
+from node2seq.ops.ranked import Ranked
+from node2seq.ops.sequences import Sequences, lasting
 
 # Ids and places are stored with 32 bits where they fit: half the memory traffic.
 _LARGEST_INT32 = 2**31 - 1
@@ -71,27 +72,6 @@ class GraphPlan:
         """The place of each entry in its row as the graph has it, [E]."""
         with lasting():
             return self.rows.position().to(self.dtype)
-
-
-@dataclass
-class Ranked:
-    """A graph's sequences in a new order."""
-
-    plan: GraphPlan
-    index: Tensor  # [E] the source at each position
-    place: Tensor  # [E] the position of each of the graph's own entries in its sequence
-
-    @property
-    def rows(self) -> Rows:
-        """The shape of the sequences."""
-        return self.plan.rows
-
-    def order(self) -> Tensor:
-        """The entry at each position, [E], int64."""
-        rows = self.rows
-        order = torch.empty(rows.num_entries, dtype=torch.int64)
-        order[rows.ptr[rows.target] + self.place] = torch.arange(rows.num_entries)
-        return order
 
 
 def plan_of(sequences: Sequences) -> GraphPlan:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops.plan import is_tracing
+from node2seq.ops.ranked import Ranked
 from node2seq.ops.sequences import Rows, Sequences, lasting
 from node2seq.ops.triton.cutting import Summary, cut, transpose, whole_rows
 
@@ -118,27 +119,6 @@ class GraphPlan:
         """The place of each entry in its row as the graph has it, [E]."""
         with lasting():
             return self.rows.position().int()
-
-
-@dataclass
-class Ranked:
-    """A graph's sequences in a new order."""
-
-    plan: GraphPlan
-    index: Tensor  # [E] the source at each position
-    place: Tensor  # [E] the position of each of the graph's own entries in its sequence
-
-    @property
-    def rows(self) -> Rows:
-        """The shape of the sequences."""
-        return self.plan.rows
-
-    def order(self) -> Tensor:
-        """The entry at each position, [E], int64."""
-        rows = self.rows
-        order = torch.empty(rows.num_entries, dtype=torch.int64, device=self.place.device)
-        order[rows.ptr[rows.target] + self.place] = torch.arange(rows.num_entries, device=order.device)
-        return order
 
 
 class Scored:

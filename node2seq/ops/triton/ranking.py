@@ -2,66 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from node2seq.ops import eager
-from node2seq.ops.selection import Ranking
+from node2seq.ops.ranked import LazyRanking, Ranked
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.launch import plain
-from node2seq.ops.triton.plan import Ranked, Scored, plan_of, reordered
+from node2seq.ops.triton.plan import Scored, plan_of, reordered
 from node2seq.ops.triton.scores import own_score, score, score_items
 from node2seq.ops.triton.short_rows import rank_short_rows
 from node2seq.ops.triton.sorting import packs, precedence, sort_long_rows, sort_rows
 
 
-class FusedRanking:
-    """A :class:`node2seq.ops.Ranking` of local neighbours that works out its three tensors when asked.
-
-    Args:
-        sequences (Sequences): The graph's own sequences.
-        scored (Scored): What they are ranked by.
-    """
-
-    def __init__(self, sequences: Sequences, scored: Scored) -> None:
-        self._sequences = sequences
-        self._scored = scored
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter((self.node, self.score, self.entry))
-
-    @cached_property
-    def node(self) -> Tensor:
-        """The source node at each position, [E]."""
-        return self._scored.ranked.index.long()
-
-    @cached_property
-    def score(self) -> Tensor:
-        """Its score, [E]."""
-        return score(self._scored.query, self._scored.key, self._sequences)[self.entry]
-
-    @cached_property
-    def entry(self) -> Tensor:
-        """Its entry among the graph's own, [E]."""
-        return self._scored.ranked.order()
-
-    def reorder(self, order: Tensor) -> Ranking:
-        """The same in another order within the rows."""
-        return Ranking(*self).reorder(order)
-
-    def ranked(self, _sequences: Sequences, _hops: int) -> Scored:
-        """The sequences in this order, as this backend's convolutions read them."""
-        return self._scored
-
-
-def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> FusedRanking:
+def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> LazyRanking:
     """Scores each target's neighbours and ranks them. No gradient passes through."""
     query, key = plain(query), plain(key)
     scored = Scored(plan_of(sequences), query, key, partial(_score_and_rank, query, key, sequences))
-    return FusedRanking(sequences, scored)
+    return LazyRanking(scored, lambda: scored.ranked, lambda: score(query, key, sequences))
 
 
 def _score_and_rank(query: Tensor, key: Tensor, sequences: Sequences) -> Ranked:
