@@ -79,7 +79,7 @@ PLUS_OPTIONS: dict[str, tuple[str, ...]] = {
     "own features apart": ("own",),
     "node dropout": ("node_dropout",),
     "normalisation": ("norm",),
-    "smoothed predictions": ("smoothing", "teleport"),
+    "smoothing over the graph": ("smoothing", "teleport", "smoothed"),
     "consistent views": ("views", "consistency", "sharpening"),
     "averaged weights": ("averaging",),
     "smoothed labels": ("label_smoothing",),

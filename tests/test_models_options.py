@@ -57,6 +57,15 @@ def test_smoothing_is_the_propagation_of_appnp(graph):
     torch.testing.assert_close(smooth(x, edge_index), Smoothing(4, 0.3)(plain(x, edge_index), edge_index))
 
 
+def test_smoothing_after_the_first_layer_spreads_what_goes_into_its_activation(graph):
+    x, edge_index = graph
+    model = network(smoothing=3, teleport=0.3, smoothed="first").eval()
+    first, second, third = model.convs
+    hidden = F.relu(Smoothing(3, 0.3)(first(x, edge_index), edge_index))
+    hidden = hidden + F.relu(second(hidden, edge_index))
+    torch.testing.assert_close(model(x, edge_index), third(hidden, edge_index))
+
+
 def test_own_features_apart_add_what_two_dense_layers_say(graph):
     x, edge_index = graph
     plain, apart = network().eval(), network(own="apart").eval()
@@ -127,6 +136,7 @@ def test_reset_draws_the_additional_layers_anew(graph):
         ({"norm": "batch"}, "norm"),
         ({"smoothing": -1}, "smoothing=-1"),
         ({"teleport": 1.5}, "teleport=1.5"),
+        ({"smoothed": "second"}, "smoothed"),
         ({"node_dropout": 1.0}, "dropout 1.0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which nodes are learned from, which choose the epoch, which are counted: the four rules."""
+"""Which nodes are learned from, which choose the epoch, which are counted: the five rules."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from node2seq.errors import Node2SeqError
 #: Each rule in plain words.
 RULES: dict[str, str] = {
     "fixed": "the masks that the graph carries",
+    "redrawn": "as fixed, but training and validation nodes mixed and drawn anew, as many of each class",
     "20/500/rest": "20 of each class / 500 of the rest / all others",
     "20/30/rest": "20 of each class / 30 of each class / all others",
     "60/20/20": "stratified: of each class the first 60 % / up to 80 % / the rest, rounded down",
@@ -70,13 +71,15 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
         raise Node2SeqError(f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the run's number")
 
     labels = y.cpu().numpy()
-    if rule == "fixed":
+    if rule in ("fixed", "redrawn"):
         if masks is None:
             raise Node2SeqError(
-                "rule='fixed'", "the graph carries no train, val and test masks",
+                f"rule={rule!r}", "the graph carries no train, val and test masks",
                 "Take another rule, or give a split column",
             )  # fmt: skip
         train, val, test = (np.flatnonzero(mask & (labels >= 0)) for mask in masks)
+        if rule == "redrawn":
+            train, val = _redraw(labels, train, val, seed)
     else:
         train, val, test = _draw(labels, rule, seed)
     rest = np.setdiff1d(np.flatnonzero(labels >= 0), np.concatenate([train, val]))
@@ -117,6 +120,17 @@ def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndar
         _together(nodes[a:b] for nodes, (a, b) in zip(of_class, cuts, strict=True)),
         _together(nodes[b:] for nodes, (_, b) in zip(of_class, cuts, strict=True)),
     )
+
+
+def _redraw(labels: np.ndarray, train: np.ndarray, val: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
+    words = np.random.Philox(key=seed).random_raw(labels.size)
+    pool = np.concatenate([train, val])
+    pool = pool[np.argsort(words[pool], kind="stable")]
+    drawn = [
+        pool[labels[pool] == label][: np.sum(labels[train] == label)] for label in np.unique(labels[train])
+    ]
+    train = _together(drawn)
+    return train, np.setdiff1d(pool, train)
 
 
 def _together(parts: Iterable[np.ndarray]) -> np.ndarray:

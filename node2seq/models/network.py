@@ -18,6 +18,7 @@ SKIPS = ("sum", "concat")
 LAYERS = ("node2seq", "gcn")
 OWNS = ("mixed", "apart")
 NORMS = ("none", "layer")
+SMOOTHED = ("logits", "first")
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu}
 
 
@@ -60,9 +61,11 @@ class Node2Seq(Capturable):
             activation. (default: :obj:`"none"`)
         own (str): :obj:`"apart"` adds the prediction of two dense layers that see a node's own features
             only, for graphs whose neighbours are not alike. (default: :obj:`"mixed"`)
-        smoothing (int): How often the logits are spread over the graph at the end; see :class:`Smoothing`.
+        smoothing (int): How often values are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
-        teleport (float): How much of its own logits a node keeps each time. (default: :obj:`0.1`)
+        teleport (float): How much of its own values a node keeps each time. (default: :obj:`0.1`)
+        smoothed (str): Which values: the :obj:`"logits"` at the end, or what the :obj:`"first"` layer gives,
+            before its activation, so that the other two see a wide neighbourhood. (default: :obj:`"logits"`)
         directed (bool): Whether each layer is a pair that reads the sources and the targets of a node's
             edges as neighbourhoods of their own, and averages what they give. (default: :obj:`False`)
         layer (str): :obj:`"node2seq"`, or :obj:`"gcn"` to put a GCN layer in its place: the paper's GCN*.
@@ -95,6 +98,7 @@ class Node2Seq(Capturable):
         own: str = "mixed",
         smoothing: int = 0,
         teleport: float = 0.1,
+        smoothed: str = "logits",
         directed: bool = False,
         layer: str = "node2seq",
         backend: str = "auto",
@@ -105,6 +109,7 @@ class Node2Seq(Capturable):
         check_choice("layer", layer, LAYERS)
         check_choice("own", own, OWNS)
         check_choice("norm", norm, NORMS)
+        check_choice("smoothed", smoothed, SMOOTHED)
         super().__init__()
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
@@ -128,6 +133,7 @@ class Node2Seq(Capturable):
         self.own = own
         self.smoothing = smoothing
         self.teleport = teleport
+        self.smoothed = smoothed
         self.directed = directed
         self.layer = layer
         self.backend = backend
@@ -212,7 +218,10 @@ class Node2Seq(Capturable):
 
     def _embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None) -> Tensor:
         """The embeddings of features that were dropped from already."""
-        first = self._activate(self._apply_layer(0, x, edge_index))
+        first = self._apply_layer(0, x, edge_index)
+        if self.smoothed == "first":
+            first = self.smooth(first, edge_index)
+        first = self._activate(first)
         second = self._activate(self._apply_layer(1, self.dropouts[1](first, n_id), edge_index))
         return torch.cat([first, second], dim=-1) if self.skip == "concat" else first + second
 
@@ -237,7 +246,7 @@ class Node2Seq(Capturable):
         if self.own_layers is not None and self.own_drop is not None:
             hidden = self._activate(ops.apply(self.own_layers[0], x))
             out = out + ops.apply(self.own_layers[1], self.own_drop(hidden, n_id))
-        return self.smooth(out, edge_index)
+        return self.smooth(out, edge_index) if self.smoothed == "logits" else out
 
 
 class GCNStar(Node2Seq):

@@ -25,6 +25,7 @@ def parse(arguments: list[str] | None = None) -> list[Request]:
     add("--model", nargs="+", default=["node2seq"])
     add("--space", default="paper", help="a key of node2seq.search.spaces.SPACES")
     add("--fix", action="append", default=[], metavar="NAME=VALUE", help="decide a setting, or =[A, B]")
+    add("--rule", help="how to split; a key of node2seq.data.RULES (default: as the data set says)")
     add("--start", type=Path, help="a recipe as TOML to begin with")
     add("--trials", type=int, default=plan.trials)
     add("--seeds", default="100-104", help="splits of the search: 100-104 or 100,103")

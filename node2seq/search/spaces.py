@@ -29,7 +29,7 @@ _NODE2SEQ = Space(
     },
     free={
         **_TRAINING,
-        "conv_weight_decay": LogUniform(1e-5, 0.1, zero=0.1),
+        "conv_weight_decay": LogUniform(1e-5, 1.0, zero=0.1),
         "conv_scale": LogUniform(0.01, 1.0),
         "threshold": Uniform(-0.2, 0.2),
     },
@@ -85,6 +85,7 @@ _NODE2SEQ_PLUS = Space(
         "norm": Choice(("none", "layer")),
         "smoothing": Choice((0, 2, 5, 10)),
         "teleport": Choice((0.05, 0.1, 0.2)),
+        "smoothed": Choice(("logits", "first")),
     },
     free={**_NODE2SEQ.free, **_PLUS_FREE, "node_dropout": Uniform(0.0, 0.8)},
 )

@@ -66,6 +66,21 @@ def test_fixed_masks_also_give_the_rest(name, rest, known):
     assert split.train.tolist() == list(range(len(split.train)))
 
 
+def test_a_redrawn_split_keeps_the_test_nodes_and_the_count_of_each_class(known):
+    data = known("cora-f")
+    fixed, redrawn = make_split(data), make_split(data, "redrawn", seed=100)
+    assert torch.equal(redrawn.test, fixed.test)
+    assert torch.equal(redrawn.test_rest, fixed.test_rest)
+    assert torch.bincount(data.y[redrawn.train]).tolist() == [20] * 7
+    pools = [torch.cat([split.train, split.val]).sort().values for split in (fixed, redrawn)]
+    assert torch.equal(*pools)
+    assert 5 < torch.isin(redrawn.train, fixed.train).sum() < 100  # some of the old ones are drawn again
+    assert digest(make_split(data, "redrawn", seed=100)) == digest(redrawn)
+    assert digest(make_split(data, "redrawn", seed=101)) != digest(redrawn)
+    with pytest.raises(Node2SeqError, match="rule='redrawn'"):
+        make_split(LABELS, "redrawn")
+
+
 def test_the_rules_count_per_class():
     split = make_split(LABELS, "20/500/rest")
     assert torch.bincount(LABELS[split.train]).tolist() == [20, 20, 20]
@@ -135,8 +150,8 @@ def test_the_rule_is_taken_from_the_graph():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((LABELS, "50/50"), "rule='50/50': no such split rule. Take one of fixed, 20/500/rest, 20/30/rest"
-         ", 60/20/20, or the name of a data set."),
+        ((LABELS, "50/50"), "rule='50/50': no such split rule. Take one of fixed, redrawn, 20/500/rest, "
+         "20/30/rest, 60/20/20, or the name of a data set."),
         ((LABELS, "fixed"), "rule='fixed': the graph carries no train, val and test masks. Take another rule,"
          " or give a split column."),
         ((LABELS, "60/20/20", -1), "seed=-1: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),

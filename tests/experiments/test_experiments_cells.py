@@ -86,14 +86,14 @@ def test_an_option_is_taken_out_only_where_it_is(plus_on_texas: Recipe) -> None:
     assert [cell.study for cell in cells] == [
         "main",
         "without few weights per tap",
-        "without smoothed predictions",
+        "without smoothing over the graph",
         "without averaged weights",
     ]
     found = {cell.study: recipe_of(cell) for cell in cells}
     assert found["without few weights per tap"] == replace(
         plus_on_texas, options={"hidden_channels": 8, "smoothing": 2, "teleport": 0.2}
     )
-    assert found["without smoothed predictions"].options == {"hidden_channels": 8, "taps": "scalar"}
+    assert found["without smoothing over the graph"].options == {"hidden_channels": 8, "taps": "scalar"}
     assert found["without averaged weights"].settings == replace(plus_on_texas.settings, averaging=0.0)
     assert found["without averaged weights"].options == plus_on_texas.options
 
