@@ -16,16 +16,18 @@ import torch
 import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import create_function_from_signature
 
 from node2seq import ops
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import cutting, plan
-from node2seq.ops.triton.launch import OPTIONS
+from node2seq.ops.triton.launch import OPTIONS, signature
 from node2seq.ops.triton.sorting import sort_rows
 
 _TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8"}
 _OPTIONS = {"num_warps", "num_stages"}
+_TARGET = GPUTarget("cuda", 90, 32)
 # Modules whose kernels are compiled by a script of their own.
 _ELSEWHERE = {"select", "dropping"}
 
@@ -41,16 +43,49 @@ def kernels() -> set[str]:
     return found
 
 
+def confused(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> list[str]:
+    """The arguments that Triton compiles anew for when they change, and whose change we would not notice."""
+    bind = create_function_from_signature(kernel.signature, kernel.params, make_backend(_TARGET))
+
+    def both(changed: tuple[Any, ...], **more: Any) -> tuple[Any, Any]:
+        return bind(*changed, **(meta | more), **OPTIONS)[1:], signature(kernel, changed, meta | more)[0]
+
+    triton_key, our_key = both(args)
+    found = []
+    for place, arg in enumerate(args):
+        for other in _others(arg):
+            theirs, ours = both((*args[:place], other, *args[place + 1 :]))
+            if theirs != triton_key and ours == our_key:
+                found.append(f"{kernel.arg_names[place]}: {arg} and {other}")
+    for name, value in meta.items():
+        theirs, ours = both(args, **{name: value + 1})
+        assert theirs != triton_key
+        if ours == our_key:
+            found.append(name)
+    return found
+
+
+def _others(arg: Any) -> list[Any]:
+    """Arguments that a kernel might get in the place of this one."""
+    if not isinstance(arg, Tensor):
+        return [0, 1, 2, 16, 17, 100, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**62, 2**63, True, 0.5, None]
+    memory = torch.zeros(64, dtype=torch.uint8)
+    aligned = memory[-memory.data_ptr() % 16 :][:32]
+    return [aligned.view(dtype)[first:] for dtype in (*_TYPES, torch.float16) for first in (0, 1)] + [None]
+
+
 class Compiler:
     """Takes the place of ``launch``: compiles instead of running, each variant once."""
 
     def __init__(self) -> None:
         self.compiled: dict[str, Any] = {}
+        self.confused: set[str] = set()
 
     def __call__(self, kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
         """Compiles a kernel as Triton would for these arguments."""
         if 0 in grid:
             return
+        self.confused |= {f"{kernel.fn.__name__} {what}" for what in confused(kernel, args, meta)}
         options = {name: value for name, value in meta.items() if name in _OPTIONS} | OPTIONS
         constants = {name: value for name, value in meta.items() if name not in _OPTIONS}
         signature, attributes = {}, {}
@@ -67,7 +102,7 @@ class Compiler:
         title = f"{kernel.fn.__name__} {constants} {options}"
         if title not in self.compiled:
             source = ASTSource(kernel, signature, constants, attributes)
-            self.compiled[title] = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+            self.compiled[title] = triton.compile(source, target=_TARGET, options=options)
 
     def names(self) -> list[str]:
         """The kernels that were compiled."""
@@ -122,4 +157,4 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
 if __name__ == "__main__":
     found = compile_all()
     names = {"kernels": sorted(kernels()), "compiled": found.names(), "fused": found.fused()}
-    sys.stdout.write(json.dumps(names))
+    sys.stdout.write(json.dumps({**names, "confused": sorted(found.confused)}))

@@ -61,7 +61,8 @@ def compile_all() -> dict[str, list[str]]:
     compile_selection(modules[0])
     compile_dropout()
     names = {name for module in modules for name in vars(module) if name.endswith("_kernel")}
-    return {"kernels": sorted(names), "compiled": compiler.names(), "fused": compiler.fused()}
+    found = {"kernels": sorted(names), "compiled": compiler.names(), "fused": compiler.fused()}
+    return {**found, "confused": sorted(compiler.confused)}
 
 
 if __name__ == "__main__":

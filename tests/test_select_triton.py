@@ -39,3 +39,4 @@ def test_every_kernel_compiles_for_sm_90(tmp_path):
     assert len(found["kernels"]) == 5
     assert found["compiled"] == found["kernels"]
     assert not found["fused"]  # or threads round the same sum differently
+    assert not found["confused"]  # or a kernel that was compiled for other arguments is started

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.triton.launch import launch
+from node2seq.ops.triton.launch import cdiv, launch
 
 # Lengths that rows can be counted by at once.
 _SIZES = 16
@@ -180,7 +180,7 @@ def whole_rows(
     count = rows.numel()
     launch(
         whole_rows_kernel,
-        (triton.cdiv(count - hubs, _BLOCK),),
+        (cdiv(count - hubs, _BLOCK),),
         rows,
         ptr,
         item_row,
@@ -196,7 +196,7 @@ def whole_rows(
 def transpose(order: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of entries in a given order, and the order itself, both [E] and int32."""
     entry, entry_target = (torch.empty(order.shape, dtype=torch.int32, device=order.device) for _ in range(2))
-    grid = (triton.cdiv(order.numel(), _BLOCK),)
+    grid = (cdiv(order.numel(), _BLOCK),)
     launch(
         transpose_kernel, grid, order, target, entry, entry_target, order.numel(), BLOCK=_BLOCK, num_warps=4
     )

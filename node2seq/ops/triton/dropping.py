@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops import dropout
-from node2seq.ops.triton.launch import Tile, launch
+from node2seq.ops.triton.launch import Tile, cdiv, launch
 
 _TILE = Tile(1024, 4)
 SPREAD = tl.constexpr(dropout.SPREAD)
@@ -146,7 +146,7 @@ def _launch(
     runs, size = seed.numel(), x.size(-1) * x.size(-2)
     launch(
         drop_kernel,
-        (triton.cdiv(size, _TILE.block), 1 if is_shared else runs),
+        (cdiv(size, _TILE.block), 1 if is_shared else runs),
         x,
         out,
         p,

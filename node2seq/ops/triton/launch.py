@@ -1,16 +1,22 @@
 """How kernels are started: counted, with the block sizes that measured best.
 
 Numbers that differ from graph to graph are ``do_not_specialize``: a new graph must not compile a kernel anew.
+
+Small graphs are bound by the host. Triton binds and inspects the arguments of every launch, which takes
+longer than many a kernel runs: what it compiled is kept here and started directly when such arguments come
+again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
+from triton import knobs
+from triton.runtime import driver
 
 # How often each kernel ran, by name: tests ask it which path was taken.
 LAUNCHES: Counter[str] = Counter()
@@ -43,25 +49,101 @@ WIDEST = 128
 MOST_TAPS = 16
 
 
+class Ready(NamedTuple):
+    """A compiled kernel, loaded on its device, and what it is started with."""
+
+    run: Callable[..., None]
+    function: Any
+    metadata: Any
+    constants: tuple[Any, ...]  # the arguments that were compiled in; the launcher skips them
+
+
+# By what Triton tells kernels apart with; see `signature`.
+READY: dict[tuple[Any, ...], Ready] = {}
+
+
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
     """Starts a kernel on the device of its first argument, unless there is nothing to do."""
     if 0 in grid:
         return
     LAUNCHES[kernel.fn.__name__] += 1
-    with torch.cuda.device_of(args[0]):
+    device = args[0].get_device()
+    if device < 0 or torch.version.hip:  # Triton's interpreter; AMD's kernels differ in more than `signature`
         kernel[grid](*args, **meta, **OPTIONS)
+    elif device == torch.cuda.current_device():
+        _start(kernel, device, grid, args, meta)
+    else:
+        with torch.cuda.device(device):
+            _start(kernel, device, grid, args, meta)
+
+
+def _start(kernel: Any, device: int, grid: tuple[int, ...], args: tuple[Any, ...], meta: dict) -> None:
+    found, passed = signature(kernel, args, meta)
+    ready = READY.get((device, *found))
+    if ready is None or _is_watched(kernel):
+        compiled = kernel[grid](*args, **meta, **OPTIONS)
+        if hasattr(compiled, "packed_metadata"):
+            constants = tuple(meta[name] for name in kernel.arg_names[len(args) :])
+            READY[(device, *found)] = Ready(
+                compiled.run, compiled.function, compiled.packed_metadata, constants
+            )
+        return
+    x, y, z = (*grid, 1, 1)[:3]
+    stream = driver.active.get_current_stream(device)  # pyright: ignore[reportAttributeAccessIssue]
+    # No metadata and no hooks: nobody watches.
+    ready.run(x, y, z, stream, ready.function, ready.metadata, None, None, None, *passed, *ready.constants)
+
+
+def signature(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """What Triton compiles a kernel anew for, and the arguments with pointers in the place of tensors.
+
+    These are a tensor's type and whether it begins at a multiple of 16 bytes; a number's width and, where
+    it counts, whether it is 1 or a multiple of 16; and everything that is compiled in.
+    """
+    found, passed = [kernel.fn, *meta.items()], []
+    for place, arg in enumerate(args):
+        if isinstance(arg, Tensor):
+            pointer = arg.data_ptr()
+            found += (arg.dtype, pointer % 16 == 0)
+            passed.append(pointer)
+        elif type(arg) is int:
+            width = (arg if arg >= 0 else ~arg).bit_length() // 32  # up to 31 bits, up to 63, more
+            is_special = not kernel.params[place].do_not_specialize
+            found.append((width, is_special and arg == 1, is_special and arg % 16 == 0))
+            passed.append(arg)
+        else:
+            found.append((type(arg), arg))
+            passed.append(arg)
+    return tuple(found), passed
+
+
+def _is_watched(kernel: Any) -> bool:
+    """Whether a profiler or a debugger wants to hear of launches."""
+    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    return bool(kernel.pre_run_hooks) or any(getattr(hook, "calls", hook) for hook in hooks)
+
+
+# Triton has functions for these that kernels may call too; from the host they take longer than a launch.
+def cdiv(count: int, size: int) -> int:
+    """How many blocks of a size it takes."""
+    return -(-count // size)
+
+
+def next_power_of_2(count: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << (count - 1).bit_length()
 
 
 def channel_blocks(channels: int) -> tuple[int, int]:
     """The number of blocks that channels are cut into, and their width, a power of two."""
-    width = min(triton.next_power_of_2(channels), WIDEST)
-    return triton.cdiv(channels, width), width
+    width = min(next_power_of_2(channels), WIDEST)
+    return cdiv(channels, width), width
 
 
 def tap_blocks(kernel_size: int) -> tuple[int, int]:
     """The number of blocks that taps are cut into, and their width, a power of two."""
-    width = min(triton.next_power_of_2(kernel_size), MOST_TAPS)
-    return triton.cdiv(kernel_size, width), width
+    width = min(next_power_of_2(kernel_size), MOST_TAPS)
+    return cdiv(kernel_size, width), width
 
 
 def plain(x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.triton.items import item, rows_at
-from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch
+from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch, next_power_of_2
 from node2seq.ops.triton.plan import Bucket, GraphPlan, Work
 from node2seq.ops.triton.short_rows import order_key, places, warps
 
@@ -294,7 +294,7 @@ def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under
     _, width = channel_blocks(channels)
     if not work.long_items:
         return
-    tile, ends = TILES["scored_window_sum"], triton.next_power_of_2(kernel_size)
+    tile, ends = TILES["scored_window_sum"], next_power_of_2(kernel_size)
     part_sum = x.new_empty(work.parts, channels)
     end_key = torch.empty(2, work.parts, ends, dtype=torch.int64, device=x.device)
     end_entry = torch.empty(2, work.parts, ends, dtype=torch.int32, device=x.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
-from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain
+from node2seq.ops.triton.launch import TILES, cdiv, channel_blocks, launch, plain
 from node2seq.ops.triton.plan import GraphPlan, plan_of
 
 
@@ -96,6 +96,6 @@ def own_score(key: Tensor) -> Tensor:
     key = plain(key)
     out = torch.empty(key.size(0), dtype=torch.float32, device=key.device)
     _, width = channel_blocks(key.size(-1))
-    grid = (triton.cdiv(key.size(0), 32),)
+    grid = (cdiv(key.size(0), 32),)
     launch(own_score_kernel, grid, key, out, *key.shape, BLOCK_M=32, BLOCK_C=width, num_warps=4)
     return out

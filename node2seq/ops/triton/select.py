@@ -19,7 +19,7 @@ from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
-from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain
+from node2seq.ops.triton.launch import TILES, Tile, cdiv, channel_blocks, launch, plain
 from node2seq.ops.triton.moving import MovingPlan, moved
 from node2seq.ops.triton.plan import GraphPlan, Ranked, plan_of
 from node2seq.ops.triton.ranking import rank
@@ -398,7 +398,7 @@ def _stay(
     entries = plan.index.numel()
     launch(
         stay_kernel,
-        (triton.cdiv(entries, _PLACE_TILE.block),),
+        (cdiv(entries, _PLACE_TILE.block),),
         scores,
         plan.index,
         place,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.triton.launch import Tile, launch
+from node2seq.ops.triton.launch import Tile, cdiv, launch
 from node2seq.ops.triton.plan import Bucket, GraphPlan, Ranked, Work
 from node2seq.ops.triton.short_rows import order_key, rank_short_rows
 
@@ -159,7 +159,7 @@ def sort_bucket(
     rows = tile.block // bucket.width
     launch(
         rank_kernel,
-        (triton.cdiv(bucket.count, rows),),
+        (cdiv(bucket.count, rows),),
         scores,
         plan.index,
         order_of_ties,
