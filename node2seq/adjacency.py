@@ -56,8 +56,7 @@ def sequences_of(
     def build() -> ops.Sequences:
         source, target = edges_of(edge_index, flow)
         if not ops.is_tracing():
-            ops.check_ids(source, num_sources, "source")
-            ops.check_ids(target, num_targets, "target")
+            ops.check_ids(source, target, num_sources, num_targets)
         return ops.build_sequences(
             source,
             target,

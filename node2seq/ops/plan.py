@@ -20,23 +20,27 @@ def is_tracing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def check_ids(ids: Tensor, count: int, side: str) -> None:
-    """Raises an error if a node id lies outside of [0, count)."""
-    if ids.numel() == 0:
+def check_ids(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> None:
+    """Raises an error if a node id lies outside of its side's [0, count); waits for the device once."""
+    if source.numel() == 0:
         return
-    lowest, highest = torch.stack(torch.aminmax(ids)).tolist()
-    if lowest < 0:
-        raise Node2SeqError(
-            f"edge_index holds the {side} id {lowest}",
-            "node ids cannot be negative",
-            f"Number the {count} {side} nodes from 0 to {count - 1}",
-        )
-    if highest >= count:
-        raise Node2SeqError(
-            f"edge_index holds the {side} id {highest}",
-            f"there are only {count} {side} nodes, numbered from 0",
-            "Remove that edge, or pass a feature row for every node (bipartite graphs: a tuple of two)",
-        )
+    found = torch.stack([*torch.aminmax(source), *torch.aminmax(target)]).tolist()
+    for side, count, lowest, highest in (
+        ("source", num_sources, *found[:2]),
+        ("target", num_targets, *found[2:]),
+    ):
+        if lowest < 0:
+            raise Node2SeqError(
+                f"edge_index holds the {side} id {lowest}",
+                "node ids cannot be negative",
+                f"Number the {count} {side} nodes from 0 to {count - 1}",
+            )
+        if highest >= count:
+            raise Node2SeqError(
+                f"edge_index holds the {side} id {highest}",
+                f"there are only {count} {side} nodes, numbered from 0",
+                "Remove that edge, or pass a feature row for every node (bipartite graphs: a tuple of two)",
+            )
 
 
 def build_sequences(
@@ -72,13 +76,11 @@ def build_sequences(
         ptr = torch.cat([key.new_zeros(1), length[:num_targets].cumsum(0)])
     else:
         if merge_duplicates:
-            repeated = key[1:] == key[:-1]
-            if bool(repeated.any()):
-                key = torch.cat([key[:1], key[1:][~repeated]])
+            key = key.unique_consecutive()
         elif add_self_loops:
             key = key[: int(torch.searchsorted(key, dropped))]
         target = key // span
-        ptr = torch.searchsorted(key, torch.arange(num_targets + 1, device=key.device) * span)
+        ptr = torch.searchsorted(key, torch.arange(0, dropped + span, span, device=key.device))
     index = key - target * span  # ONNX has no remainder by a size
     return Sequences(Rows(ptr, target), index, num_sources)
 
