@@ -3,11 +3,14 @@
     PYTHONPATH=. python benchmarks/bench_ops.py       # checks, layers, steps, block sizes: under five minutes
     python benchmarks/bench_ops.py --graphs small     # the smaller graphs only
     python benchmarks/bench_ops.py --parts steps      # single operations only
+    python benchmarks/bench_ops.py --graphs large --parts variants    # block sizes of the max: under a minute
+    python benchmarks/bench_ops.py --graphs large --parts variants --kernels sort short widths
 
-Nothing is reported while a check of ``tests/kernel_checks.py`` fails. Times are medians over CUDA events of a
-forward + backward pass in exact float32; ratios are to GATConv with one head on the same graph, lower is
-better. Running out of memory is a result. The gather bound is the time that it takes to copy as many bytes as
-an operation has to gather, every entry from memory once.
+Nothing is reported while a check of ``tests/kernel_checks.py`` fails; block sizes, which are compared with
+each other only, are no report. Times are medians over CUDA events of a forward + backward pass in exact
+float32; ratios are to GATConv with one head on the same graph, lower is better. Running out of memory is a
+result. The gather bound is the time that it takes to copy as many bytes as an operation has to gather, every
+entry from memory once.
 """
 
 import argparse
@@ -77,8 +80,10 @@ BY_TAPS = {
     "weight_grad",
 }
 # Block sizes and warps that are tried for each kernel.
-VARIANTS = [(4, 1), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
+VARIANTS = [(2, 1), (4, 1), (4, 2), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
 SORT_VARIANTS = [(256, 1), (512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (2048, 8)]
+# Kernels whose variants are measured unless others are asked for: what the largest window takes.
+VARIED = ["score", "window_max", "window_max_grad"]
 SHORT_VARIANTS = [512, 1024, 2048, 4096]
 WIDTHS = [(16, 32, 64), (16, 32), (32, 64), (8, 16, 32, 64), (16, 32, 64, 128)]
 
@@ -232,28 +237,23 @@ def _plan_steps(graph: Graph, edge_index: Tensor, found: Steps) -> None:
     print(f"plan: sequences {sort:.2f}, work {forward:.2f}, transposed {both - forward:.2f}", flush=True)
 
 
-def variants(graph: Graph, edge_index: Tensor) -> None:
+def variants(graph: Graph, edge_index: Tensor, kernels: list[str]) -> None:
     """The time of each kernel by block size and warps; the one in use is starred."""
     print(f"\n{graph}: block×warps → ms, best first (* in use)")
     found = Steps(graph, edge_index)
-    for kernel_size in (3, 10):
-        for name, (step, _) in found.named(kernel_size).items():
-            if name not in launch.TILES or (kernel_size == 10 and not name.startswith("window")):
-                continue
-            used, timed = launch.TILES[name], []
-            for block, warps in VARIANTS:
-                launch.TILES[name] = launch.Tile(block, warps)
-                mark = "*" if launch.TILES[name] == used else ""
-                timed.append((median_ms(step, 3), f"{block}×{warps}{mark}"))
-            launch.TILES[name] = used
-            timed.sort()
-            shown = [cell for place, cell in enumerate(timed) if place < 6 or cell[1].endswith("*")]
-            print(
-                f"{name} k={kernel_size}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in shown), flush=True
-            )
-    _sort_variants(found)
-    _short_variants(found)
-    _width_variants(found)
+    for name, (step, _) in found.named(3).items():
+        if name not in kernels:
+            continue
+        used, timed = launch.TILES[name], []
+        for block, warps in VARIANTS:
+            launch.TILES[name] = launch.Tile(block, warps)
+            mark = "*" if launch.TILES[name] == used else ""
+            timed.append((median_ms(step, 3), f"{block}×{warps}{mark}"))
+        launch.TILES[name] = used
+        print(f"{name}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)), flush=True)
+    for name, part in (("sort", _sort_variants), ("short", _short_variants), ("widths", _width_variants)):
+        if name in kernels:
+            part(found)
 
 
 def _short_variants(found: Steps) -> None:
@@ -312,27 +312,32 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parts = ["layers", "steps", "variants"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    kernels = [*launch.TILES, "sort", "short", "widths"]
+    parser.add_argument("--kernels", nargs="+", choices=kernels, default=VARIED, help="of the variants")
     add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
     options = parser.parse_args()
     start = time.perf_counter()
     versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}, Triton {triton.__version__}"
     print(f"{torch.cuda.get_device_name()}, {versions}, {CHANNELS} → {CHANNELS} channels, float32")
-    check_kernels()
-    print(f"all kernel checks passed after {time.perf_counter() - start:.0f} s", flush=True)
+    if options.parts != ["variants"]:
+        check_kernels()
+        print(f"all kernel checks passed after {time.perf_counter() - start:.0f} s", flush=True)
     bandwidth = copy_bandwidth(DEVICE)
     print(f"copy: {bandwidth / 1e12:.2f} TB/s, read and written", flush=True)
-    for name in options.graphs:
-        for graph in GRAPHS[name]:
-            edge_index = power_law(graph.nodes, graph.edges, DEVICE)
-            if "layers" in options.parts:
-                keep(layers(graph, edge_index, bandwidth), options, DEVICE)
-            if "steps" in options.parts:
-                keep(steps(graph, edge_index, bandwidth), options, DEVICE)
-            if "variants" in options.parts and graph.nodes == 1_000_000:
-                variants(graph, edge_index)
-            del edge_index
-            torch.cuda.empty_cache()
-            print(f"({time.perf_counter() - start:.0f} s so far)", flush=True)
+    graphs = [graph for name in options.graphs for graph in GRAPHS[name]]
+    if options.parts == ["variants"]:
+        graphs = graphs[-1:]
+    for graph in graphs:
+        edge_index = power_law(graph.nodes, graph.edges, DEVICE)
+        if "layers" in options.parts:
+            keep(layers(graph, edge_index, bandwidth), options, DEVICE)
+        if "steps" in options.parts:
+            keep(steps(graph, edge_index, bandwidth), options, DEVICE)
+        if "variants" in options.parts and graph == graphs[-1]:
+            variants(graph, edge_index, options.kernels)
+        del edge_index
+        torch.cuda.empty_cache()
+        print(f"({time.perf_counter() - start:.0f} s so far)", flush=True)
 
 
 if __name__ == "__main__":
