@@ -27,7 +27,7 @@ from node2seq import Node2SeqConv, Node2SeqError, ops
 from node2seq.ops import reference
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import plan, row_ends
-from node2seq.ops.triton.launch import LAUNCHES, launch
+from node2seq.ops.triton.launch import LAUNCHES, READY, launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -130,17 +130,18 @@ def convolution(readout: str, sequences: ops.Sequences) -> Callable[..., Any]:
     return run
 
 
-def check_plan() -> None:
+def check_plan(all_lengths: list[int]) -> None:
     """Items, parts of hubs, chunks, buckets and the transposed graph, as counted without kernels."""
-    sequences = ragged(LENGTHS, SOURCES)
+    sequences = ragged(all_lengths, SOURCES)
     graph = plan.plan_of(sequences)
     ptr, index = sequences.rows.ptr.tolist(), sequences.index.tolist()
+    sizes = [2**power for power in range(1, 10)]
     for work, lengths in (
-        (graph.work, LENGTHS),
+        (graph.work, all_lengths),
         (graph.transposed.work, [index.count(source) for source in range(SOURCES)]),
     ):
         starts = [sum(lengths[:row]) for row in range(len(lengths) + 1)]
-        rows = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+        rows = sorted(range(len(lengths)), key=lambda row: -sum(lengths[row] > size for size in sizes))
         assert work.ptr.tolist() == starts
         assert work.rows.tolist() == rows
         hubs = [row for row in rows if lengths[row] > 8]
@@ -386,6 +387,36 @@ def check_bounds() -> None:
     assert out.item() == (7.0 if DEVICE == "cpu" else 0.0)
 
 
+@triton.jit(do_not_specialize=["count"])
+def copy_kernel(x, out, count, stride, BLOCK: tl.constexpr):
+    """Copies every so many-th element."""
+    place = tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place * stride, mask=place < count, other=0), mask=place < count)
+
+
+def check_launch() -> None:
+    """Kernels that were started before, with what Triton compiles them anew for, and on another stream."""
+    stream = torch.cuda.Stream() if DEVICE == "cuda" else None
+    numbers = torch.arange(600, device=DEVICE)
+    for _ in range(2):
+        for dtype, first, count, stride, block in itertools.product(
+            (torch.float32, torch.int32, torch.uint8), (0, 1), (1, 16, 5), (1, 16, 3), (16, 32)
+        ):
+            x = numbers.to(dtype)[first:]
+            out = torch.zeros(32, dtype=dtype, device=DEVICE)
+            if stream is not None:
+                stream.wait_stream(torch.cuda.current_stream())
+            with nullcontext() if stream is None else torch.cuda.stream(stream):
+                launch(copy_kernel, (1,), x, out, count, stride, BLOCK=block)
+            if stream is not None:
+                torch.cuda.current_stream().wait_stream(stream)
+            assert torch.equal(out[:count], x[::stride][:count]), f"{dtype} {first} {count} {stride} {block}"
+            assert out[count:].eq(0).all()
+    kept = {name: value for name, value in READY.items() if copy_kernel.fn in name}
+    # By type, alignment, the stride's three kinds and the block; the count makes no difference.
+    assert len(kept) == (3 * 2 * 3 * 2 if DEVICE == "cuda" else 0)
+
+
 def check_empty() -> None:
     """No nodes, no targets, no entries."""
     for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3), ([0], 0)):
@@ -522,7 +553,8 @@ def check_large_offsets() -> None:
 
 
 SMALL: dict[str, Callable[[], None]] = {
-    "plan": check_plan,
+    "plan": partial(check_plan, LENGTHS),
+    "plan of many rows": partial(check_plan, LENGTHS * 40),
     "rank": check_rank,
     "score": check_score,
     **{
@@ -539,6 +571,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "diverged": partial(check_diverged, [0, 1, 3, 4, 5, 8, 17], 20),
     "equal scores": partial(check_equal_scores, [0, 1, 2, 3, 4, 5, 8, 17], 20),
     "bounds": check_bounds,
+    "launch": check_launch,
     "empty": check_empty,
     "layer": check_layer,
     "determinism": check_determinism,

@@ -113,18 +113,18 @@ class Compiler:
         return [title for title, kernel in self.compiled.items() if "fma.rn.f32" in kernel.asm["ptx"]]
 
 
-class CountedSummary(cutting.Summary):
-    """What a plan is made from, counted here: the kernel that does so is compiled, not run."""
+class CountedOrder(cutting.Order):
+    """What a plan is made from, counted here: the kernels that do so are compiled, not run."""
 
-    def __init__(self, length: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> None:
-        super().__init__(length, entries, sizes, item, chunk)
-        self.longer = {size: int((length > size).sum()) for size in sizes}
-        self.parts, self.chunks = (
-            int(((length[length > size] + size - 1) // size).sum()) for size in (item, chunk)
+    @staticmethod
+    def totals(ptr: Tensor, ends: Tensor, sizes: tuple[int, ...]) -> tuple[dict[int, int], int, int]:  # noqa: ARG004
+        """As the kernels would count."""
+        length = ptr.diff()
+        parts, chunks = (
+            int(((length[length > size] + size - 1) // size).sum())
+            for size in (plan.ITEM, plan.SORT_WIDTHS[-1])
         )
-        self.part_ptr, self.chunk_ptr = (
-            torch.zeros(self.longer[size] + 1, dtype=torch.int32) for size in (item, chunk)
-        )
+        return {size: int((length > size).sum()) for size in sizes}, parts, chunks
 
 
 def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
@@ -134,7 +134,7 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
         names = vars(import_module(f"{fused.__name__}.{module.name}"))
         if "launch" in names:
             names["launch"] = compiler
-    plan.Summary = CountedSummary
+    plan.Order = CountedOrder
     lengths = torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000])
     rows = ops.Rows.from_lengths(lengths)
     index = torch.cat([torch.arange(int(length)) for length in lengths])

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 LARGE = ["large hub", "diverged, real blocks", "equal scores, real blocks", "capture", "large offsets"]
 NAMES = [
     "plan",
+    "plan of many rows",
     "rank",
     "score",
     *(f"{readout} k={kernel_size}" for readout in ("max", "sum") for kernel_size in (1, 2, 3, 5, 10, 20)),
@@ -27,6 +28,7 @@ NAMES = [
     "diverged",
     "equal scores",
     "bounds",
+    "launch",
     "empty",
     "layer",
     "determinism",

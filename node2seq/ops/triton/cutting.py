@@ -14,53 +14,95 @@ from torch import Tensor
 
 from node2seq.ops.triton.launch import cdiv, launch
 
-# Lengths that rows can be counted by at once.
-_SIZES = 16
+# Rows are grouped by length: so many groups, whose sizes are those asked for and then powers of two.
+_GROUPS = 16
+_ROWS = 256  # that a program groups
 _BLOCK = 1024
 
 
 @triton.jit
-def part_ptr_of(length, ptr, count, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Where the parts of each of the first rows start; returns how many there are."""
-    total = tl.cast(0, tl.int32)
-    tl.store(ptr, total)
-    for first in range(0, count, BLOCK):
-        place = first + tl.arange(0, BLOCK)
-        parts = (tl.load(length + place, mask=place < count, other=0) + SIZE - 1) // SIZE
-        tl.store(ptr + place + 1, total + tl.cumsum(parts, axis=0), mask=place < count)
-        total += tl.sum(parts, axis=0)
-    return total
+def grouped(ptr, sizes, N, ITEM: tl.constexpr, CHUNK: tl.constexpr, GROUPS: tl.constexpr, ROWS: tl.constexpr):
+    """Some rows: where each starts, the group that it is in, [B, G], its parts and its chunks."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    start = tl.load(ptr + row, mask=row < N, other=0)
+    length = tl.load(ptr + row + 1, mask=row < N, other=0) - start
+    size = tl.load(sizes + tl.arange(0, GROUPS))
+    # Longest first: group 0 is longer than all sizes but the last, which none is longer than.
+    group = GROUPS - 1 - tl.sum((length[:, None] > size[None, :]).to(tl.int32), axis=1)
+    member = (group[:, None] == tl.arange(0, GROUPS)[None, :]) & (row < N)[:, None]
+    parts = tl.where(length > ITEM, (length + ITEM - 1) // ITEM, 0)
+    chunks = tl.where(length > CHUNK, (length + CHUNK - 1) // CHUNK, 0)
+    return row, start, member.to(tl.int32), parts, chunks
 
 
-@triton.jit(do_not_specialize=["N"])
-def summary_kernel(
-    length,  # [N] descending
-    sizes,  # [S]
-    part_ptr,
-    chunk_ptr,
-    summary,  # [S + 2]
+@triton.jit(do_not_specialize=["N", "programs"])
+def count_rows_kernel(
+    ptr,  # [N + 1]
+    sizes,  # [G]
+    counts,  # [3, G, programs] rows, parts and chunks
     N,
+    programs,
     ITEM: tl.constexpr,
     CHUNK: tl.constexpr,
-    SIZES: tl.constexpr,
-    BLOCK: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """One program: how many rows are longer than each size, and how many parts and chunks long rows have."""
-    lane = tl.arange(0, SIZES)
-    size = tl.load(sizes + lane)
-    low = tl.zeros([SIZES], dtype=tl.int32)
-    high = low + N
-    for _ in range(32):
-        middle = (low + high) // 2
-        is_open = low < high
-        is_longer = tl.load(length + middle, mask=is_open, other=0) > size
-        low = tl.where(is_open & is_longer, middle + 1, low)
-        high = tl.where(is_longer, high, tl.where(is_open, middle, high))
-    tl.store(summary + lane, low)
-    hubs = tl.max(tl.where(size == ITEM, low, 0), axis=0)
-    tl.store(summary + SIZES, part_ptr_of(length, part_ptr, hubs, ITEM, BLOCK))
-    hubs = tl.max(tl.where(size == CHUNK, low, 0), axis=0)
-    tl.store(summary + SIZES + 1, part_ptr_of(length, chunk_ptr, hubs, CHUNK, BLOCK))
+    """Some rows: how many there are of each group, and how many parts and chunks they have."""
+    _, _, member, parts, chunks = grouped(ptr, sizes, N, ITEM, CHUNK, GROUPS, ROWS)
+    at = counts + tl.arange(0, GROUPS) * programs + tl.program_id(0)
+    tl.store(at, tl.sum(member, axis=0))
+    tl.store(at + GROUPS * programs, tl.sum(member * parts[:, None], axis=0))
+    tl.store(at + 2 * GROUPS * programs, tl.sum(member * chunks[:, None], axis=0))
+
+
+@triton.jit
+def places_among(ends, first, member, count, programs, GROUPS: tl.constexpr):
+    """Where what each row counts for starts, by group, then by row; ``first``: where the counts start."""
+    at = first + tl.arange(0, GROUPS) * programs + tl.program_id(0)
+    before = tl.load(ends + at - 1, mask=at > 0, other=0)
+    if first > 0:  # the ends go on from one count to the next
+        before -= tl.load(ends + first - 1)
+    counted = member * count[:, None]
+    return tl.sum(member * (before[None, :] + tl.cumsum(counted, axis=0) - counted), axis=1)
+
+
+@triton.jit(do_not_specialize=["N", "programs"])
+def place_rows_kernel(
+    ptr,  # [N + 1]
+    sizes,  # [G]
+    ends,  # [3 * G * programs] the counts, added up
+    rows,  # [N]
+    item_row,  # [I] or more
+    item_first,  # [I] or more
+    part_ptr,  # [H + 1] or more
+    chunk_ptr,
+    N,
+    programs,
+    ITEM: tl.constexpr,
+    CHUNK: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Some rows: their places, their items if they are not cut, and where their parts end if they are."""
+    row, start, member, parts, chunks = grouped(ptr, sizes, N, ITEM, CHUNK, GROUPS, ROWS)
+    span = GROUPS * programs
+    place = places_among(ends, 0, member, tl.full([ROWS], 1, tl.int32), programs, GROUPS)
+    tl.store(rows + place, row, mask=row < N)
+    part = places_among(ends, span, member, parts, programs, GROUPS)
+    tl.store(part_ptr + place + 1, part + parts, mask=parts > 0)
+    chunk = places_among(ends, 2 * span, member, chunks, programs, GROUPS)
+    tl.store(chunk_ptr + place + 1, chunk + chunks, mask=chunks > 0)
+    if tl.program_id(0) == 0:
+        tl.store(part_ptr, 0)
+        tl.store(chunk_ptr, 0)
+    # An item stands behind the parts of all hubs; the rows before it that are no hubs have an item each.
+    hub_groups = tl.sum((tl.load(sizes + tl.arange(0, GROUPS)) > ITEM).to(tl.int32), axis=0)
+    hubs = tl.load(ends + hub_groups * programs - 1)
+    num_parts = tl.load(ends + 2 * span - 1) - tl.load(ends + span - 1)
+    item = place - hubs + num_parts
+    is_whole = (row < N) & (parts == 0)
+    tl.store(item_row + item, row, mask=is_whole)
+    tl.store(item_first + item, start, mask=is_whole)
 
 
 @triton.jit
@@ -85,25 +127,6 @@ def parts_kernel(
         tl.store(part_first + part, start + (part - first_part) * SIZE, mask=part < last_part)
 
 
-@triton.jit(do_not_specialize=["hubs", "num_parts", "N"])
-def whole_rows_kernel(
-    rows,  # [N] longest first
-    ptr,  # [N + 1]
-    item_row,  # [I]
-    item_first,  # [I]
-    hubs,
-    num_parts,
-    N,
-    BLOCK: tl.constexpr,
-):
-    """Some rows that are no hubs: an item each, behind the parts of hubs."""
-    place = hubs + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.load(rows + place, mask=place < N, other=0)
-    item = place - hubs + num_parts
-    tl.store(item_row + item, row, mask=place < N)
-    tl.store(item_first + item, tl.load(ptr + row, mask=place < N, other=0), mask=place < N)
-
-
 @triton.jit(do_not_specialize=["E"])
 def transpose_kernel(
     order,  # [E] int64: the entries by source
@@ -123,74 +146,62 @@ def transpose_kernel(
 
 @cache
 def _sizes_on(device: torch.device, sizes: tuple[int, ...]) -> Tensor:
-    """Sizes as the device reads them, filled up with one that no row reaches."""
-    padded = [*sizes, *[2**31 - 1] * (_SIZES - len(sizes))]
+    """Sizes as the device reads them; behind them powers of two and, last, one that no row reaches."""
+    powers = [2 * sizes[-1] << place for place in range(_GROUPS - 1 - len(sizes))]
     with torch.inference_mode(False):
-        return torch.tensor(padded, dtype=torch.int32, device=device)
+        return torch.tensor([*sizes, *powers, 2**31 - 1], dtype=torch.int32, device=device)
 
 
-class Summary:
-    """What the host has to know of rows to start kernels on them.
+class Order:
+    """Rows by length, the longest group first, and all that is cut, with one wait for the device.
 
     Args:
-        length (torch.Tensor): The rows' lengths, descending, [N].
-        entries (int): Their sum, or more.
-        sizes: Sizes to count longer rows by, among them the next two.
+        ptr (torch.Tensor): Where each row starts, and where the last one ends, int32, [N + 1].
+        entries (int): Where the last one ends, or more.
+        sizes: Sizes to count longer rows by, ascending, among them the next two.
         item (int): What rows are cut at for work.
         chunk (int): What rows are cut at for sorting.
     """
 
-    def __init__(self, length: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> None:
-        part_ptr, chunk_ptr = (
-            torch.empty(min(length.numel(), entries // size) + 1, dtype=torch.int32, device=length.device)
-            for size in (item, chunk)
-        )
-        found = torch.empty(_SIZES + 2, dtype=torch.int32, device=length.device)
-        launch(
-            summary_kernel,
-            (1,),
-            length,
-            _sizes_on(length.device, sizes),
-            part_ptr,
-            chunk_ptr,
-            found,
-            length.numel(),
-            ITEM=item,
-            CHUNK=chunk,
-            SIZES=_SIZES,
-            BLOCK=_BLOCK,
-            num_warps=4,
-        )
-        *longer, self.parts, self.chunks = found.tolist()  # the one wait for the device
-        self.longer = dict(zip(sizes, longer, strict=False))
-        self.part_ptr = part_ptr[: self.longer[item] + 1]
-        self.chunk_ptr = chunk_ptr[: self.longer[chunk] + 1]
+    def __init__(self, ptr: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> None:
+        count = ptr.numel() - 1
+        programs = max(cdiv(count, _ROWS), 1)
+
+        def new(size: int) -> Tensor:
+            return torch.empty(size, dtype=torch.int32, device=ptr.device)
+
+        # Room for the most that there can be.
+        rows, item_row, item_first = new(count), new(count + entries // item), new(count + entries // item)
+        part_ptr, chunk_ptr = (new(min(count, entries // size) + 1) for size in (item, chunk))
+        counts, on_device = new(3 * _GROUPS * programs), _sizes_on(ptr.device, sizes)
+        meta = {"ITEM": item, "CHUNK": chunk, "GROUPS": _GROUPS, "ROWS": _ROWS, "num_warps": 4}
+        launch(count_rows_kernel, (programs,), ptr, on_device, counts, count, programs, **meta)
+        ends = counts.cumsum(0, dtype=torch.int32)
+        written = (rows, item_row, item_first, part_ptr, chunk_ptr)
+        launch(place_rows_kernel, (programs,), ptr, on_device, ends, *written, count, programs, **meta)
+        self.longer, self.parts, self.chunks = self.totals(ptr, ends, sizes)
+
+        hubs, cut_rows = self.longer[item], self.longer[chunk]
+        self.rows = rows
+        self.part_ptr, self.chunk_ptr = part_ptr[: hubs + 1], chunk_ptr[: cut_rows + 1]
+        items = self.parts + count - hubs
+        self.item_row, self.item_first = item_row[:items], item_first[:items]
+        self.chunk_row, self.chunk_first = new(self.chunks), new(self.chunks)
+        cut(rows, ptr, self.part_ptr, item, item_row, item_first)
+        cut(rows, ptr, self.chunk_ptr, chunk, self.chunk_row, self.chunk_first)
+
+    @staticmethod
+    def totals(ptr: Tensor, ends: Tensor, sizes: tuple[int, ...]) -> tuple[dict[int, int], int, int]:  # noqa: ARG004
+        """How many rows are longer than each size, and how many parts and chunks there are."""
+        rows, parts, chunks = ends.view(3, _GROUPS, -1)[..., -1].tolist()  # the one wait for the device
+        longer = {size: rows[_GROUPS - 2 - place] for place, size in enumerate(sizes)}
+        return longer, parts[-1] - rows[-1], chunks[-1] - parts[-1]
 
 
 def cut(rows: Tensor, ptr: Tensor, part_ptr: Tensor, size: int, part_row: Tensor, part_first: Tensor) -> None:
     """Writes the row and the first entry of each part of the rows that ``part_ptr`` knows."""
     hubs = part_ptr.numel() - 1
     launch(parts_kernel, (hubs,), rows, ptr, part_ptr, part_row, part_first, SIZE=size, BLOCK=64, num_warps=1)
-
-
-def whole_rows(
-    rows: Tensor, ptr: Tensor, hubs: int, parts: int, item_row: Tensor, item_first: Tensor
-) -> None:
-    """Writes the items of the rows that are not cut, behind those of the parts."""
-    count = rows.numel()
-    launch(
-        whole_rows_kernel,
-        (cdiv(count - hubs, _BLOCK),),
-        rows,
-        ptr,
-        item_row,
-        item_first,
-        hubs,
-        parts,
-        count,
-        BLOCK=_BLOCK,
-        num_warps=4,
-    )
 
 
 def transpose(order: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

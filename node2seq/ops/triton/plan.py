@@ -13,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.ops.plan import is_tracing
 from node2seq.ops.ranked import Ranked
 from node2seq.ops.sequences import Rows, Sequences, lasting
-from node2seq.ops.triton.cutting import Summary, cut, transpose, whole_rows
+from node2seq.ops.triton.cutting import Order, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
 # A place in an item has to fit into 8 bits.
@@ -42,7 +42,7 @@ class Bucket:
 
 
 class Work:
-    """Rows as the kernels walk over them, longest first.
+    """Rows as the kernels walk over them, in groups of similar length, the longest first.
 
     Args:
         ptr (torch.Tensor): Where each row starts, and where the last one ends, [N + 1].
@@ -52,22 +52,16 @@ class Work:
     def __init__(self, ptr: Tensor, entries: int) -> None:
         self.ptr = ptr.int()
         self.item, self.short, self.longest_sorted = ITEM, SHORT_WIDTHS[-1], SORT_WIDTHS[-1]
-        length, rows = self.ptr.diff().sort(descending=True, stable=True)
-        self.rows = rows.int()
         sizes = tuple(sorted({self.item, *SHORT_WIDTHS, *SORT_WIDTHS}))
-        found = Summary(length, entries, sizes, self.item, self.longest_sorted)
-        self._longer = found.longer
+        found = Order(self.ptr, entries, sizes, self.item, self.longest_sorted)
+        self.rows, self._longer = found.rows, found.longer
         self.hubs, self.parts, self.part_ptr = found.longer[self.item], found.parts, found.part_ptr
-        self.items = self.parts + self.rows.numel() - self.hubs
+        # Hubs' parts first: the longest work starts earliest.
+        self.item_row, self.item_first = found.item_row, found.item_first
+        self.items = self.item_row.numel()
         # The items of rows that are not short; they come first.
         self.long_items = self.parts + found.longer[self.short] - self.hubs
-        # Hubs' parts first: the longest work starts earliest.
-        self.item_row, self.item_first = (self.rows.new_empty(self.items) for _ in range(2))
-        cut(self.rows, self.ptr, self.part_ptr, self.item, self.item_row, self.item_first)
-        whole_rows(self.rows, self.ptr, self.hubs, self.parts, self.item_row, self.item_first)
-        chunk_row, chunk_first = (self.rows.new_empty(found.chunks) for _ in range(2))
-        cut(self.rows, self.ptr, found.chunk_ptr, self.longest_sorted, chunk_row, chunk_first)
-        self.chunks = Chunks(chunk_row, chunk_first)
+        self.chunks = Chunks(found.chunk_row, found.chunk_first)
         self.short_buckets = self._buckets(0, SHORT_WIDTHS)
         self.sort_buckets = self._buckets(self.short, SORT_WIDTHS)
 
