@@ -115,7 +115,7 @@ def check_too_many() -> None:
     """Candidates that are too many to keep are searched for in blocks."""
     sequences = graph()
     key = integers(NODES, 3)
-    with patch("node2seq.ops.reach._kept_entries", return_value=5):
+    with patch("node2seq.ops.reach.most_kept", return_value=5):
         found = fused.select(key.float(), key.float(), sequences, ops.Reach(sequences, 2), 1.0, True)
     assert not LAUNCHES["choose_kernel"]
     assert_same(found, plainly(key, sequences, 2, 1.0, True))

@@ -60,7 +60,7 @@ def step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> l
 
 def test_the_layer_chooses_it_for_graphs_worth_it(monkeypatch):
     """And it gives what the reference gives: whole numbers, so to the last bit."""
-    monkeypatch.setattr(ops, "_FEWEST_NATIVE_ENTRIES", 200)
+    monkeypatch.setattr("node2seq.ops.loops._FEWEST_ENTRIES", 200)
     edges = literal.random_graph(0, undirected=True, num_nodes=60)
     edges = torch.cat([edges, torch.stack([torch.zeros(59, dtype=torch.int64), torch.arange(1, 60)])], dim=1)
     x = whole_numbers(60, 4)
@@ -217,21 +217,26 @@ def test_both_backwards_of_the_maximum_equal_the_reference(edges, backward):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("hops", [2, 3])
-def test_the_selection_is_that_of_the_plain_one(joint, hops):
+def test_the_selection_is_that_of_the_plain_one(joint, hops, listed, monkeypatch):
     """On whole numbers, so with ties everywhere; a threshold for each target too."""
+    if not listed:
+        monkeypatch.setattr("node2seq.ops.reach._KEPT_ENTRIES", 10)
+    before = pool.RUNS.copy()
     for seed in range(4):
         sequences = hub_graph(150, 100 + 200 * seed, (1, 2, 20, 140)[seed], seed)
         x = whole_numbers(150, 3, seed=seed)
         thresholds = torch.randint(-2, 3, (150,), generator=torch.Generator().manual_seed(seed)).float()
+        reach = ops.Reach(sequences, hops)
         for threshold in (-9.0, 0.0, 1e9, thresholds):
-            reach = ops.Reach(sequences, hops)
             found = native.select(x, x, sequences, reach, threshold, joint)
             expected = ops.arrange(
                 x, x, sequences, reach=reach, hops=hops, threshold=threshold, joint=joint, backend=reference
             )
             assert_same_ranking(found, expected)
+    assert (pool.RUNS - before)["best_listed" if listed else "best_walked"] == 16
 
 
 @pytest.mark.slow
@@ -241,11 +246,77 @@ def test_the_selection_on_a_real_graph(real_data):
     nodes = data.num_nodes
     sequences = ops.build_sequences(source, target, nodes, nodes, add_self_loops=True, merge_duplicates=True)
     x = whole_numbers(nodes, 8)
-    reach, before = ops.Reach(sequences, 2), pool.RUNS["select"]
+    reach, before = ops.Reach(sequences, 2), pool.RUNS["best_listed"]
     found = ops.arrange(x, x, sequences, reach=reach, hops=2, backend=native)
-    assert pool.RUNS["select"] == before + 1
+    assert pool.RUNS["best_listed"] == before + 1
     assert bool((found.entry < 0).any())
     assert_same_ranking(found, ops.arrange(x, x, sequences, reach=reach, hops=2, backend=ops.eager))
+
+
+@pytest.mark.slow
+def test_the_selection_takes_what_is_no_number_first():
+    """Neighbours or not: it has to be seen in the output."""
+    sequences = hub_graph(150, 300, 140)
+    x = whole_numbers(150, 8)
+    x[3], x[110] = torch.nan, -torch.tensor(torch.nan)
+    for threshold in (0.0, 1e9):
+        found = native.select(x, x, sequences, ops.Reach(sequences, 2), threshold, True)
+        wrong = found.score.isnan()
+        assert set(found.node[wrong].tolist()) >= {3, 110}
+        assert bool((wrong & (found.entry < 0)).any())
+        per_row = torch.zeros(150, dtype=torch.int64).index_add_(0, sequences.rows.target, wrong.long())
+        first = ops.Rows.from_lengths(per_row).position()
+        assert torch.equal(sequences.rows.position()[wrong], first)
+
+
+@pytest.mark.slow
+def test_copies_of_a_graph_select_by_the_lists_of_one():
+    sequences = hub_graph(150, 300, 100)
+    reach, before = ops.Reach(sequences, 2), pool.RUNS.copy()
+    x = whole_numbers(450, 3)
+    found = native.select(x, x, sequences.copies(3), reach.copies(3), 0.0, True)
+    assert (pool.RUNS - before)["list_candidates"] == 1
+    parts = [native.select(part, part, sequences, reach, 0.0, True) for part in x.split(150)]
+    assert (pool.RUNS - before)["list_candidates"] == 1
+    entries = sequences.rows.num_entries
+    for copy, part in enumerate(parts):
+        node, score, entry = (values[copy * entries : (copy + 1) * entries] for values in found)
+        moved = torch.where(part.entry < 0, -1, part.entry + copy * entries)
+        expected = ops.Ranking(part.node + copy * 150, part.score, moved)
+        assert_same_ranking(ops.Ranking(node, score, entry), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hops", [2, 3, 5])
+def test_candidates_are_those_of_the_plain_search(hops, monkeypatch):
+    """More nodes than a group of marks has, some far apart; a hub; nodes that nobody reaches."""
+    sequences = hub_graph(9000, 6000, 200)
+
+    def candidates() -> ops.Sequences:
+        found = ops.Reach(sequences, hops).candidates()
+        assert found is not None
+        return found
+
+    before = pool.RUNS["list_candidates"]
+    found = candidates()
+    assert pool.RUNS["list_candidates"] == before + 1
+    assert bool((found.index > 2**12).any())
+    monkeypatch.setattr("node2seq.ops.loops._FEWEST_ENTRIES", 10**9)
+    expected = candidates()
+    assert pool.RUNS["list_candidates"] == before + 1
+    assert torch.equal(found.rows.ptr, expected.rows.ptr)
+    assert torch.equal(found.rows.target, expected.rows.target)
+    assert torch.equal(found.index, expected.index)
+
+
+@pytest.mark.slow
+def test_too_many_candidates_are_not_listed():
+    sequences = hub_graph(3000, 60_000, 100)
+    before = pool.RUNS.copy()
+    assert native.find_lists(sequences, 2, 10_000) is None
+    ran = pool.RUNS - before
+    assert ran["list_candidates"] == 0
+    assert ran["count_candidates"] == 1, "the first part is enough to see it"
 
 
 def in_a_fork(work: Callable[[], None]) -> int:

@@ -23,8 +23,6 @@ imported when first used.
 from __future__ import annotations
 
 import os
-from functools import cache
-from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -35,6 +33,7 @@ from node2seq.ops import eager, reference
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
 from node2seq.ops.fused import fused_kernels
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
+from node2seq.ops.loops import loops_for, native_loops
 from node2seq.ops.order import rearrange
 from node2seq.ops.plan import PLANS, build_sequences, check_ids, is_tracing
 from node2seq.ops.reach import Reach
@@ -68,8 +67,6 @@ __all__ = [
 # Those that run everywhere.
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
 BACKEND_NAMES = ("auto", *BACKENDS, "native", "triton")
-# Below so many entries, the seconds that numba takes to load are better spent on training.
-_FEWEST_NATIVE_ENTRIES = 2**13
 _NATIVE_DTYPES = (torch.float32, torch.float64)
 _CANNOT_TRACE = {
     "eager": "its grouped sorts depend on values",
@@ -111,25 +108,14 @@ def choose_backend(name: str, x: Tensor, entries: int = 0) -> ModuleType:
 def _fastest(x: Tensor, entries: int) -> ModuleType | None:
     if x.is_cuda:
         return fused_kernels() if x.dtype == torch.float32 else None
-    if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES and entries >= _FEWEST_NATIVE_ENTRIES:
-        return _native()
+    if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES:
+        return loops_for(entries)
     return None
-
-
-@cache
-def _native() -> ModuleType | None:
-    """The compiled loops, or nothing where numba is not installed."""
-    try:
-        return import_module("node2seq.ops.native")
-    except ModuleNotFoundError as error:
-        if error.name != "numba":
-            raise
-        return None
 
 
 def _native_for(x: Tensor) -> ModuleType:
     """The compiled loops, or an error if they cannot work on ``x``."""
-    loops = _native()
+    loops = native_loops()
     if loops is None:
         raise Node2SeqError(
             "backend='native'",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from node2seq.ops.loops import loops_for
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.
@@ -31,6 +33,7 @@ class Reach:
     def __init__(self, sequences: Sequences, hops: int) -> None:
         self.sequences = sequences
         self.hops = hops
+        self.plans: dict[str, Any] = {}  # what a backend keeps with the reach, by its name
         self._candidates: Sequences | None = None
         self._too_large = False
 
@@ -64,7 +67,14 @@ class Reach:
     def _list(self) -> Sequences | None:
         """Every node's candidates, unless they are too many to keep."""
         everyone = torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
-        most = _kept_entries(everyone.device)
+        most = most_kept(everyone.device)
+        loops = loops_for(self.sequences.rows.num_entries) if everyone.device.type == "cpu" else None
+        if loops is not None:
+            lists = loops.find_lists(self.sequences, self.hops, most)
+            if lists is None:
+                return None
+            rows = Rows.from_lengths(lists.ptr[1:] - lists.ptr[:-1])
+            return Sequences(rows, lists.index.long(), self.sequences.num_sources)
         lengths, indices, total = [], [], 0
         for _, block in self._search(everyone):
             total += block.index.numel()
@@ -128,7 +138,7 @@ class CopiedReach(Reach):
                 yield block + offset, moved
 
 
-def _kept_entries(device: torch.device) -> int:
+def most_kept(device: torch.device) -> int:
     """How long the lists of all nodes together may be."""
     if device.type != "cuda":
         return _KEPT_ENTRIES

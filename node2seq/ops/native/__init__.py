@@ -4,6 +4,7 @@ Deterministic whatever the number of threads: what is written for a row depends 
 """
 
 from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, score
+from node2seq.ops.native.candidates import find_lists
 from node2seq.ops.native.ranking import arrange
 from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
@@ -15,6 +16,7 @@ __all__ = [
     "attention",
     "convolve_max",
     "convolve_sum",
+    "find_lists",
     "largest",
     "precedence",
     "rank",

@@ -25,6 +25,9 @@ _COUNTED = 96
 # Rows lie anywhere in memory: they are asked for so many entries before they are needed.
 _AHEAD = 8
 _CACHE_LINE = 64
+# Candidates lie further apart than neighbours do; so many are scored before there may be too many to hold.
+_FAR_AHEAD = 16
+_BLOCK = 32
 
 
 def _compiled(function: Any) -> Any:
@@ -59,6 +62,16 @@ def _prefetch(_context: Any, _address: Any) -> Any:
     return types.void(types.intp), build
 
 
+@intrinsic
+def _lowest_bit(_context: Any, _word: Any) -> Any:
+    """The place of the lowest bit of a word that is not zero."""
+
+    def build(_compiler: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), build
+
+
 @_inlined
 def _copy(to: Any, values: Any) -> None:
     for c in range(to.size):
@@ -76,28 +89,31 @@ def _fetch(table: Any, row: Any) -> None:
 # Sorting #######################################################################
 
 
-@_compiled
+@_inlined
+def _mirrored(bits: Any, e: Any) -> Any:
+    """A number's bits as a whole number that ascends with it, and the other way around."""
+    sign = 8 * bits.itemsize - 1
+    return bits[e] ^ ((bits[e] >> sign) & ((1 << sign) - 1))
+
+
+@_inlined
 def _to_keys(score: Any, keys: Any) -> None:
     """Whole numbers that ascend where scores descend; NaN comes first, and −0.0 equals +0.0."""
     bits = score.view(keys.dtype)
-    sign = 8 * keys.itemsize - 1
-    positive = (1 << sign) - 1
+    first = -(1 << (8 * keys.itemsize - 1))
     for e in range(keys.size):
         score[e] += 0  # turns −0.0 into +0.0
     for e in range(keys.size):
-        ascending = bits[e] ^ ((bits[e] >> sign) & positive)
-        keys[e] = ~ascending if score[e] == score[e] else ~positive
+        keys[e] = ~_mirrored(bits, e) if score[e] == score[e] else first
 
 
-@_compiled
+@_inlined
 def _to_scores(keys: Any, score: Any) -> None:
     """The scores that keys were made of, to the last bit."""
     bits = score.view(keys.dtype)
-    sign = 8 * keys.itemsize - 1
-    positive = (1 << sign) - 1
     for e in range(keys.size):
-        ascending = ~keys[e]
-        bits[e] = ascending ^ ((ascending >> sign) & positive)
+        bits[e] = ~keys[e]
+        bits[e] = _mirrored(bits, e)
 
 
 @_compiled
@@ -279,45 +295,6 @@ def transpose(
 # Equation 4 ####################################################################
 
 
-@_inlined
-def _goes_before(key: Any, node: Any, other_key: Any, other: Any, own: Any) -> Any:
-    if key != other_key:
-        return key < other_key
-    if own[node] != own[other]:
-        return own[node] < own[other]
-    return node < other
-
-
-@_compiled
-def _sift_down(keys: Any, nodes: Any, size: Any, own: Any) -> None:
-    """Brings what was put at the root of a heap to its place; who goes last stands at the root."""
-    key, node, hole = keys[0], nodes[0], 0
-    while 2 * hole + 1 < size:
-        child = 2 * hole + 1
-        if child + 1 < size and _goes_before(
-            keys[child], nodes[child], keys[child + 1], nodes[child + 1], own
-        ):
-            child += 1
-        if not _goes_before(key, node, keys[child], nodes[child], own):
-            break
-        keys[hole], nodes[hole] = keys[child], nodes[child]
-        hole = child
-    keys[hole], nodes[hole] = key, node
-
-
-@_compiled
-def _sift_up(keys: Any, nodes: Any, hole: Any, own: Any) -> None:
-    """Brings what was put at the end of a heap to its place."""
-    key, node = keys[hole], nodes[hole]
-    while hole > 0:
-        parent = (hole - 1) // 2
-        if not _goes_before(keys[parent], nodes[parent], key, node, own):
-            break
-        keys[hole], nodes[hole] = keys[parent], nodes[parent]
-        hole = parent
-    keys[hole], nodes[hole] = key, node
-
-
 @_compiled
 def _walk(i: Any, hops: Any, ptr: Any, index: Any, stamp: Any, queue: Any) -> Any:
     """Lists who has a path of at most ``hops`` edges to i; where those beyond one edge begin and end.
@@ -344,88 +321,240 @@ def _walk(i: Any, hops: Any, ptr: Any, index: Any, stamp: Any, queue: Any) -> An
 
 
 @_compiled
-def select(
+def count_candidates(first: Any, last: Any, hops: Any, ptr: Any, index: Any, count: Any) -> None:
+    """How many lie within several hops of each target, but not within one."""
+    stamp, queue = np.full(count.size, -1, index.dtype), np.empty(count.size + 1, index.dtype)
+    for i in range(first, last):
+        near, reached = _walk(i, hops, ptr, index, stamp, queue)
+        count[i] = reached - near
+
+
+@_inlined
+def _ascending(nodes: Any, words: Any, groups: Any, out: Any) -> None:
+    """Sorts distinct nodes: marks them in a table of bits, reads these one after the other, wipes them.
+
+    A second table marks which words of the first are not zero, so that few are looked at in vain.
+    """
+    one = np.uint64(1)
+    for at in range(nodes.size):
+        node = nodes[at]
+        words[node >> 6] |= one << np.uint64(node & 63)
+        groups[node >> 12] |= one << np.uint64((node >> 6) & 63)
+    at = 0
+    for g in range(groups.size):
+        group, groups[g] = groups[g], 0
+        while group:
+            w = (g << 6) + _lowest_bit(group)
+            group &= group - one
+            word, words[w] = words[w], 0
+            while word:
+                out[at] = (w << 6) + _lowest_bit(word)
+                word &= word - one
+                at += 1
+
+
+@_compiled
+def list_candidates(
+    first: Any, last: Any, hops: Any, ptr: Any, index: Any, list_ptr: Any, listed: Any
+) -> None:
+    """Who they are, ascending."""
+    nodes = list_ptr.size - 1
+    stamp, queue = np.full(nodes, -1, index.dtype), np.empty(nodes + 1, index.dtype)
+    words, groups = np.zeros((nodes >> 6) + 1, np.uint64), np.zeros((nodes >> 12) + 1, np.uint64)
+    for i in range(first, last):
+        near, reached = _walk(i, hops, ptr, index, stamp, queue)
+        _ascending(queue[near:reached], words, groups, listed[list_ptr[i] : list_ptr[i + 1]])
+
+
+@_inlined
+def _weak(score: Any, start: Any, end: Any, threshold: Any) -> Any:
+    """How many of a target's neighbours make room."""
+    count = 0
+    for e in range(start, end):
+        count += not score[e] > threshold
+    return count
+
+
+@_inlined
+def _scratch(room: Any, own: Any, score: Any, nodes: Any) -> Any:
+    """What :func:`_best` needs to find as many as ``room``: scores, nodes, and what sorts them."""
+    size = 2 * room + _BLOCK
+    keys = (np.empty(size, own.dtype), np.empty(size, own.dtype), np.empty(size, own.dtype))
+    items = (np.empty(size, nodes.dtype), np.empty(size, nodes.dtype), np.empty(size, nodes.dtype))
+    return np.empty(size, score.dtype), np.empty(size, nodes.dtype), keys, items
+
+
+@_compiled
+def _sort_held(count: Any, own: Any, scratch: Any) -> None:
+    """Puts the first so many of the nodes held in their order; among equals, they ascend before."""
+    scores, nodes, (keys, spare_keys, run_keys), (items, spare_items, place) = scratch
+    keys, spare_items = keys[:count], spare_items[:count]
+    _to_keys(scores[:count], keys)
+    if count <= _COUNTED and _count_smaller(keys, place):
+        for e in range(count):
+            spare_keys[place[e]] = keys[e]
+            spare_items[place[e]] = nodes[e]
+        _to_scores(spare_keys[:count], scores[:count])
+    else:
+        items = items[:count]
+        for e in range(count):
+            items[e] = e
+        _sort(keys, items, spare_keys[:count], spare_items, place)
+        _settle_ties(keys, items, own, nodes, run_keys, spare_keys, spare_items, place)
+        for e in range(count):
+            spare_items[e] = nodes[items[e]]
+        _to_scores(keys, scores[:count])
+    _copy(nodes[:count], spare_items)
+
+
+@_inlined
+def _best(
+    query: Any, key: Any, own: Any, candidates: Any, offset: Any, score: Any, node: Any, scratch: Any
+) -> Any:
+    """The best of some nodes, ascending, as many as there is room for, best first; how many there are.
+
+    Those that may be among them are held until there are too many, and sorted then: the last of the best is
+    the one to beat from there on.
+    """
+    scores, nodes = scratch[0], scratch[1]
+    most = 2 * node.size + _BLOCK
+    held, to_beat = 0, query.dtype.type(-np.inf)
+    for begin in range(0, candidates.size, _BLOCK):
+        if held + _BLOCK > most:
+            _sort_held(held, own, scratch)
+            held = node.size
+            to_beat = scores[held - 1]
+        for e in range(begin, min(begin + _BLOCK, candidates.size)):
+            _fetch(key, candidates[min(e + _FAR_AHEAD, candidates.size - 1)] + offset)
+            scores[held] = _dot(query, key[candidates[e] + offset])
+            nodes[held] = candidates[e] + offset
+            held += not scores[held] < to_beat
+    _sort_held(held, own, scratch)
+    held = min(held, node.size)
+    _copy(score[:held], scores)
+    _copy(node[:held], nodes)
+    return held
+
+
+@_compiled
+def best_walked(
     first: Any,
     last: Any,
     query: Any,
     key: Any,
     own: Any,
+    score: Any,
+    threshold: Any,
+    ptr: Any,
+    longest: Any,
+    index: Any,
+    hops: Any,
+    far_score: Any,
+    far: Any,
+    found: Any,
+) -> None:
+    """The best of those further away, as many as there is room for, best first; found by walking."""
+    size = key.shape[0]
+    stamp, queue = np.full(size, -1, index.dtype), np.empty(size + 1, index.dtype)
+    words, groups = np.zeros((size >> 6) + 1, np.uint64), np.zeros((size >> 12) + 1, np.uint64)
+    scratch = _scratch(longest, own, far_score, far)
+    for i in range(first, last):
+        start, found[i] = ptr[i], 0
+        end = start + _weak(score, start, ptr[i + 1], threshold[i])
+        if start < end:
+            near, reached = _walk(i, hops, ptr, index, stamp, queue)
+            candidates = queue[near:reached]
+            _ascending(candidates, words, groups, candidates)
+            found[i] = _best(query[i], key, own, candidates, 0, far_score[start:end], far[start:end], scratch)
+
+
+@_compiled
+def best_listed(
+    first: Any,
+    last: Any,
+    query: Any,
+    key: Any,
+    own: Any,
+    score: Any,
+    threshold: Any,
+    ptr: Any,
+    longest: Any,
+    list_ptr: Any,
+    listed: Any,
+    far_score: Any,
+    far: Any,
+    found: Any,
+) -> None:
+    """The same by lists: those of one copy of the graph, and row i stands in copy i // nodes."""
+    scratch = _scratch(longest, own, far_score, far)
+    for i in range(first, last):
+        start, found[i] = ptr[i], 0
+        end = start + _weak(score, start, ptr[i + 1], threshold[i])
+        if start < end:
+            row = i % (list_ptr.size - 1)
+            candidates = listed[list_ptr[row] : list_ptr[row + 1]]
+            found[i] = _best(
+                query[i], key, own, candidates, i - row, far_score[start:end], far[start:end], scratch
+            )
+
+
+@_inlined
+def _goes_before(key: Any, node: Any, other_key: Any, other: Any, own: Any) -> Any:
+    if key != other_key:
+        return key < other_key
+    if own[node] != own[other]:
+        return own[node] < own[other]
+    return node < other
+
+
+@_compiled
+def merge(
+    first: Any,
+    last: Any,
+    own: Any,
     ptr: Any,
     index: Any,
     longest: Any,
-    hops: Any,
+    score: Any,
+    place: Any,
     threshold: Any,
+    far_score: Any,
+    far: Any,
+    found: Any,
     joint: Any,
     out_node: Any,
     out_score: Any,
     out_entry: Any,
 ) -> None:
-    """Weak neighbours of each target make room for the best of those further away; all of them are ranked."""
-    score, far_score = np.empty(longest, query.dtype), np.empty(longest, query.dtype)
-    keys, spare_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
-    run_keys, far_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
-    items, spare_items = np.empty(longest, index.dtype), np.empty(longest, index.dtype)
-    place, far = np.empty(longest, index.dtype), np.empty(longest, index.dtype)
-    stamp, queue = np.full(key.shape[0], -1, index.dtype), np.empty(key.shape[0] + 1, index.dtype)
-    one_score, one_key, lowest = np.empty(1, query.dtype), np.empty(1, own.dtype), np.empty(1, query.dtype)
+    """Weak neighbours of each target make room for those found further away; all of them are ranked."""
+    keys, far_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
+    items = np.empty(longest, place.dtype)
     for i in range(first, last):
         start, end = ptr[i], ptr[i + 1]
-        count = end - start
-        sources = index[start:end]
-        wanted = 0
+        count, new = end - start, found[i]
+        _to_keys(score[start:end], keys[:count])
+        _to_keys(far_score[start : start + new], far_keys[:new])
         for e in range(count):
-            score[e] = _dot(query[i], key[sources[e]])
-            wanted += not score[e] > threshold[i]
-            items[e] = e
-        _to_keys(score[:count], keys[:count])
-        _sort(keys[:count], items[:count], spare_keys[:count], spare_items[:count], place)
-        _settle_ties(keys[:count], items[:count], own, sources, run_keys, spare_keys, spare_items, place)
-
-        # The best of those further away, as many as there is room for, in a heap.
-        found = 0
-        if wanted > 0:
-            near, reached = _walk(i, hops, ptr, index, stamp, queue)
-            for at in range(near, reached):
-                _fetch(key, queue[min(at + _AHEAD, reached - 1)])
-                node = queue[at]
-                one_score[0] = _dot(query[i], key[node])
-                if found == wanted and one_score[0] < lowest[0]:
-                    continue  # by far the most
-                _to_keys(one_score, one_key)
-                if found < wanted:
-                    far_keys[found], far[found] = one_key[0], node
-                    _sift_up(far_keys, far, found, own)
-                    found += 1
-                elif _goes_before(one_key[0], node, far_keys[0], far[0], own):
-                    far_keys[0], far[0] = one_key[0], node
-                    _sift_down(far_keys, far, found, own)
-                _to_scores(far_keys[:1], lowest)
-        # Who goes last leaves a heap first.
-        for size in range(found - 1, 0, -1):
-            last_key, last_node = far_keys[0], far[0]
-            far_keys[0], far[0] = far_keys[size], far[size]
-            _sift_down(far_keys, far, size, own)
-            far_keys[size], far[size] = last_key, last_node
-        _to_scores(far_keys[:found], far_score[:found])
-
-        # Where they are too few, the best of the dropped stay; all in their order, or locals first.
-        room = wanted - found
-        p, f = 0, 0
-        for e in range(count):
-            item = items[e]
-            if not score[item] > threshold[i]:
+            items[place[start + e]] = e
+        # Where those found are too few, the best of the dropped stay; all in their order, or locals first.
+        room = _weak(score, start, end, threshold[i]) - new
+        p, f, far_end = start, start, start + new
+        for position in range(count):
+            item = items[position]
+            entry = start + item
+            if not score[entry] > threshold[i]:
                 if room == 0:
                     continue
                 room -= 1
-            while joint and f < found and _goes_before(far_keys[f], far[f], keys[e], sources[item], own):
-                out_node[start + p], out_score[start + p], out_entry[start + p] = far[f], far_score[f], -1
+            node = index[entry]
+            while joint and f < far_end and _goes_before(far_keys[f - start], far[f], keys[item], node, own):
+                out_node[p], out_score[p], out_entry[p] = far[f], far_score[f], -1
                 f += 1
                 p += 1
-            out_node[start + p], out_score[start + p] = sources[item], score[item]
-            out_entry[start + p] = start + item
+            out_node[p], out_score[p], out_entry[p] = node, score[entry], entry
             p += 1
-        for rest in range(f, found):
-            out_node[start + p], out_score[start + p], out_entry[start + p] = far[rest], far_score[rest], -1
+        for rest in range(f, far_end):
+            out_node[p], out_score[p], out_entry[p] = far[rest], far_score[rest], -1
             p += 1
 
 

@@ -21,7 +21,7 @@ _ENTRIES_PER_PART = 2**13
 _MOST_PARTS = 64
 
 
-def _cut(ptr: Tensor) -> list[int]:
+def cut_evenly(ptr: Tensor) -> list[int]:
     """Rows at which to cut, so that the parts hold about as many entries; a row counts as one more."""
     rows = ptr.numel() - 1
     work = ptr + torch.arange(rows + 1)
@@ -55,8 +55,8 @@ class GraphPlan:
         self.ptr = self.rows.ptr.to(self.dtype).numpy()
         self.index = sequences.index.to(self.dtype)
         self.longest = int(self.rows.length().max()) if self.rows.num_rows else 0
-        self.cuts = _cut(self.rows.ptr)
-        self.source_cuts = _cut(torch.arange(self.num_sources + 1))
+        self.cuts = cut_evenly(self.rows.ptr)
+        self.source_cuts = cut_evenly(torch.arange(self.num_sources + 1))
 
     @cached_property
     def transposed(self) -> Transposed:
@@ -65,7 +65,7 @@ class GraphPlan:
             ptr = torch.empty(self.num_sources + 1, dtype=self.dtype)
             target, entry = torch.empty_like(self.index), torch.empty_like(self.index)
             run(kernels.transpose, [0, 1], self.ptr, self.index, ptr, target, entry)
-            return Transposed(ptr.numpy(), target.numpy(), entry.numpy(), _cut(ptr))
+            return Transposed(ptr.numpy(), target.numpy(), entry.numpy(), cut_evenly(ptr))
 
     @cached_property
     def position(self) -> Tensor:

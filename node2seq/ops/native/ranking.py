@@ -22,13 +22,10 @@ def own_keys(key: Tensor, plan: GraphPlan) -> Tensor:
     return own
 
 
-def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> LazyRanking:
-    """Scores each target's neighbours and ranks them. No gradient passes through."""
-    plan = plan_of(sequences)
-    query, key = query.contiguous(), key.contiguous()
+def score_and_place(query: Tensor, key: Tensor, own: Tensor, plan: GraphPlan) -> tuple[Tensor, Ranked]:
+    """The score of each of the graph's own entries, [E], and the sequences in their new order."""
     scores = query.new_empty(plan.rows.num_entries)
     ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
-    own = own_keys(key, plan)
     run(
         kernels.arrange,
         plan.cuts,
@@ -42,5 +39,12 @@ def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> LazyRanking:
         ranked,
         place,
     )
-    in_order = Ranked(plan, ranked, place)
+    return scores, Ranked(plan, ranked, place)
+
+
+def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> LazyRanking:
+    """Scores each target's neighbours and ranks them. No gradient passes through."""
+    plan = plan_of(sequences)
+    query, key = query.contiguous(), key.contiguous()
+    scores, in_order = score_and_place(query, key, own_keys(key, plan), plan)
     return LazyRanking(in_order, lambda: in_order, lambda: scores)

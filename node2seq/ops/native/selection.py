@@ -1,4 +1,4 @@
-"""The adaptive non-local selection, row by row in bounded memory: no list of candidates is ever kept."""
+"""The adaptive non-local selection: candidates are listed once, or walked to where they are too many."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.native import kernels
+from node2seq.ops.native.candidates import lists_of
 from node2seq.ops.native.plan import plan_of
 from node2seq.ops.native.pool import run
-from node2seq.ops.native.ranking import own_keys
+from node2seq.ops.native.ranking import own_keys, score_and_place
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
@@ -23,30 +24,34 @@ def select(
         query (torch.Tensor): The targets' projections, [N, D].
         key (torch.Tensor): The sources' projections, [N, D].
         sequences (Sequences): The local neighbours.
-        reach (Reach): How many hops to go; the candidates themselves are found by walking.
+        reach (Reach): The candidates several hops away.
         threshold (float or torch.Tensor): β; one for all, or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
     """
     plan = plan_of(sequences)
     query, key = query.contiguous(), key.contiguous()
+    own = own_keys(key, plan)
+    scores, in_order = score_and_place(query, key, own, plan)
     limit = torch.as_tensor(threshold, dtype=query.dtype).expand(plan.rows.num_rows).contiguous()
+
+    # Row by row in the place of its own sequence: no more come in than go out.
+    far_score, far = torch.empty_like(scores), torch.empty_like(plan.index)
+    found = plan.index.new_empty(plan.rows.num_rows)
+    local, best = (query, key, own, scores, limit, plan.ptr, plan.longest), (far_score, far, found)
+    lists = lists_of(reach.base)
+    if lists is None:
+        run(kernels.best_walked, plan.cuts, *local, plan.index, reach.hops, *best)
+    else:
+        nodes = len(lists.ptr) - 1
+        copies = plan.rows.num_rows // max(nodes, 1)
+        cuts = [0, *(cut + copy * nodes for copy in range(copies) for cut in lists.cuts[1:])]
+        run(kernels.best_listed, cuts, *local, lists.ptr, lists.index, *best)
+
     ranking = Ranking(
         node=torch.empty_like(sequences.index),
-        score=query.new_empty(plan.rows.num_entries),
+        score=torch.empty_like(scores),
         entry=torch.empty_like(sequences.index),
     )
-    run(
-        kernels.select,
-        plan.cuts,
-        query,
-        key,
-        own_keys(key, plan),
-        plan.ptr,
-        plan.index,
-        plan.longest,
-        reach.hops,
-        limit,
-        joint,
-        *ranking,
-    )
+    ranked = (own, plan.ptr, plan.index, plan.longest, scores, in_order.place, limit)
+    run(kernels.merge, plan.cuts, *ranked, *best, joint, *ranking)
     return ranking
