@@ -262,8 +262,10 @@ class Node2SeqConv(MessagePassing):
             else:
                 ranked = ranking.ranked(sequences, self.hops)
                 out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
-            root = query.view(shape) if self.root == "projected" else x_dst
-            out = out.view(shape) + _project(self.lin_root, root)  # eq. 7
+            if len(shape) == 3:
+                out, query = out.view(shape), query.view(shape)
+            root = query if self.root == "projected" else x_dst
+            out = out + _project(self.lin_root, root)  # eq. 7
             out = ops.add_bias(out, self.bias)
         out = out.to(out_dtype)
 

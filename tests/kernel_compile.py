@@ -117,7 +117,7 @@ class CountedOrder(cutting.Order):
     """What a plan is made from, counted here: the kernels that do so are compiled, not run."""
 
     @staticmethod
-    def totals(ptr: Tensor, ends: Tensor, sizes: tuple[int, ...]) -> tuple[dict[int, int], int, int]:  # noqa: ARG004
+    def totals(ptr: Tensor, ends: Tensor, sizes: tuple[int, ...]) -> tuple[dict[int, int], int, int]:
         """As the kernels would count."""
         length = ptr.diff()
         parts, chunks = (

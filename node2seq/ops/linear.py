@@ -30,7 +30,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
     """A bias [D] for all rows, or one for each run's rows, [R, D]."""
-    return x if bias is None else x + bias.unsqueeze(-2)
+    if bias is None:
+        return x
+    return x + (bias if bias.dim() == 1 else bias.unsqueeze(-2))
 
 
 def apply(module: nn.Module, x: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def sum_parts_kernel(
 
 def sum_parts(parts: Tensor, work: Work, out: Tensor) -> None:
     """Adds up the parts of each hub, in the same order every time."""
-    width = out[0].numel() if out.size(0) else 0
+    width = out.shape[1:].numel()
     blocks, block = channel_blocks(max(width, 1))
     launch(
         sum_parts_kernel,

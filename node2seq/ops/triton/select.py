@@ -293,7 +293,7 @@ def select(
             targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
     """
-    query, key = plain(query), plain(key)
+    query, key = plain(query.detach()), plain(key.detach())
     scores = score(query, key, sequences)
     order_of_ties = precedence(own_score(key))
     plan = plan_of(sequences)

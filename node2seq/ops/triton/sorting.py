@@ -124,11 +124,25 @@ def merge_chunks_kernel(
     tl.store(place + entry, position, mask=real)
 
 
+@triton.jit(do_not_specialize=["N"])
+def invert_kernel(
+    order,  # [N] int64
+    place,  # [N]
+    N,
+    BLOCK: tl.constexpr,
+):
+    """Some places of a permutation: who stands there is told where it stands."""
+    number = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    node = tl.load(order + number, mask=number < N, other=0)
+    tl.store(place + node, number, mask=number < N)
+
+
 def precedence(own_score: Tensor) -> Tensor:
     """Who goes first where scores tie: the larger own score, then the smaller id. Rank of each node, [M]."""
     order = own_score.sort(descending=True, stable=True).indices
     place = torch.empty_like(order, dtype=torch.int32)
-    place[order] = torch.arange(order.numel(), dtype=torch.int32, device=order.device)
+    nodes = order.numel()
+    launch(invert_kernel, (cdiv(nodes, 1024),), order, place, nodes, BLOCK=1024, num_warps=4)
     return place
 
 

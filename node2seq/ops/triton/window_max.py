@@ -196,29 +196,40 @@ def window_max_grad_kernel(
 
 def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> tuple[Tensor, Tensor]:
     """Equations 5 and 6 with the largest window per channel; the winners are int32."""
-    kernel_size, channels = weight.size(-3), weight.size(-1)
-    taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
-    projected = reference.project(x, taps).view(-1, kernel_size, channels)
-    return _WindowMax.apply(projected, ranked_of(sequences))  # pyright: ignore[reportReturnType]
+    return _WindowMax.apply(x, weight, ranked_of(sequences))  # pyright: ignore[reportReturnType]
 
 
 class _WindowMax(torch.autograd.Function):
     """The largest window sum per channel. Keeps the winners and the places, never the projected rows."""
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
-        out, winner, short_winner = window_max(plain(projected), ranked)
-        ctx.plan, ctx.shape = ranked.plan, projected.shape
-        ctx.save_for_backward(winner, short_winner, ranked.place)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
+        kernel_size, channels = weight.shape[-3], weight.shape[-1]
+        taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
+        table = reference.project(x, taps).view(-1, kernel_size, channels)
+        out, winner, short_winner = window_max(table, ranked)
+        ctx.plan, ctx.shape, ctx.runs = ranked.plan, table.shape, weight.shape[:-3]
+        needs_x, needs_weight, _ = ctx.needs_input_grad
+        kept = (x if needs_weight else None, taps if needs_x else None)
+        ctx.save_for_backward(winner, short_winner, ranked.place, *kept)
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
         return out, winner
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        winner, short_winner, place = ctx.saved_tensors
-        return window_max_grad(plain(grad), winner, short_winner, place, ctx.plan, ctx.shape), None
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor, _grad_winner: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        winner, short_winner, place, x, taps = ctx.saved_tensors
+        table = window_max_grad(plain(grad), winner, short_winner, place, ctx.plan, ctx.shape).flatten(1)
+        grad_x = None if taps is None else reference.project(table, taps.transpose(-2, -1))
+        if x is None:
+            return grad_x, None, None
+        runs = ctx.runs
+        by_run = x.reshape(*runs, -1, x.size(-1)).transpose(-2, -1)
+        grad_taps = by_run @ table.view(*runs, -1, table.size(-1))  # [C, K * D]
+        return grad_x, grad_taps.unflatten(-1, ctx.shape[1:]).transpose(-3, -2), None
 
 
 def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
