@@ -100,13 +100,18 @@ class GraphPlan:
 
     @cached_property
     def transposed(self) -> Transposed:
-        """The graph by source, in the order of the entries; worked out by the first backward pass."""
+        """The graph by source, in the order of the entries; worked out once a backward pass is likely."""
         _check_not_capturing()
         with lasting():
             source, order = self.index.sort(stable=True)
             bounds = torch.arange(self.num_sources + 1, device=source.device, dtype=torch.int32)
             ptr = torch.searchsorted(source, bounds, out_int32=True)
             return Transposed(Work(ptr, self.rows.num_entries), *transpose(order, self.rows.target))
+
+    def expect_backward(self) -> None:
+        """Works out the transposed graph now; the backward pass would wait for the whole forward pass."""
+        if "transposed" not in vars(self) and not is_tracing():
+            _ = self.transposed
 
     @cached_property
     def position(self) -> Tensor:

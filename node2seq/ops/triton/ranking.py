@@ -19,10 +19,13 @@ from node2seq.ops.triton.sorting import packs, precedence, sort_long_rows, sort_
 
 def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> LazyRanking:
     """Scores each target's neighbours and ranks them. No gradient passes through."""
+    plan = plan_of(sequences)
+    if key.requires_grad:
+        plan.expect_backward()
     is_shared = query is key
     key = plain(key.detach())
     query = key if is_shared else plain(query.detach())
-    scored = Scored(plan_of(sequences), query, key, partial(_score_and_rank, query, key, sequences))
+    scored = Scored(plan, query, key, partial(_score_and_rank, query, key, sequences))
     return LazyRanking(scored, lambda: scored.ranked, lambda: score(query, key, sequences))
 
 
