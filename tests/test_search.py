@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from node2seq import MODELS, Node2SeqError
-from node2seq.data import load
+from node2seq.data import load, make_split
 from node2seq.recipes import Recipe, recipe_for
 from node2seq.runs import Source
 from node2seq.search import evaluate
 from node2seq.search.__main__ import parse
+from node2seq.search.evaluate import halves
 from node2seq.search.halving import Halving
 from node2seq.search.importance import importances
 from node2seq.search.recipe import parse_setting, read_toml, settings_of, to_toml, with_settings
@@ -29,6 +30,7 @@ from node2seq.search.space import Choice, LogUniform, Space, Uniform, near, stra
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted
 from node2seq.stacking import PER_RUN
+from node2seq.together import Training
 from node2seq.train import TrainSettings
 
 ALL = [(name, model) for name, spaces in SPACES.items() for model in spaces]
@@ -228,6 +230,18 @@ def test_few_splits_are_trusted_less():
     assert most_trusted([often, lucky, better]) is better
 
 
+def test_the_half_that_judges_is_another_for_each_seed_and_a_single_node_does_both():
+    val = torch.arange(10, 31)
+    chooser, judge = halves(val, 100)
+    assert (chooser.numel(), judge.numel()) == (11, 10)
+    assert torch.equal(torch.cat([chooser, judge]).sort().values, val)
+    assert all(torch.equal(*pair) for pair in zip(halves(val, 100), (chooser, judge), strict=True))
+    assert not torch.equal(halves(val, 101)[1], judge)
+    alone, nobody = halves(val[:1], 100)
+    assert alone.tolist() == [10]
+    assert nobody.numel() == 0
+
+
 def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
     path = tmp_path / "trials.jsonl"
     trials = Trials(path, {"model": "gcn"})
@@ -250,20 +264,27 @@ def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
 
 @pytest.mark.slow
 def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch):
-    unseen = []
+    judged: list[tuple[Training, float]] = []
     real = evaluate.train_together
 
     def spy(data, trainings, **kwargs):
-        unseen.extend(training.split.test.numel() for training in trainings)
         outcomes = real(data, trainings, **kwargs)
-        unseen.extend(outcome.result and outcome.result.test for outcome in outcomes)
+        for training, outcome in zip(trainings, outcomes, strict=True):
+            assert outcome.result is not None
+            assert outcome.result.test is not None
+            judged.append((training, outcome.result.test.accuracy))
         return outcomes
 
     monkeypatch.setattr(evaluate, "train_together", spy)
     found = run(request(texas, tmp_path / "a.jsonl"), lambda _: None)
     trials = list(found.trials)
     assert found.finished
-    assert set(unseen) == {0, None}, "no training was given test nodes, none was measured on them"
+    for training, _ in judged:
+        whole, given = make_split(load("texas"), seed=training.seed), training.split
+        assert torch.equal(given.train, whole.train)
+        assert torch.equal(torch.cat([given.val, given.test]).sort().values, whole.val), "two halves of it"
+        assert 0 <= given.val.numel() - given.test.numel() <= 1
+    assert sorted(row["val"] for row in rows(tmp_path / "a.jsonl")) == sorted(found for _, found in judged)
     assert len(trials) == 8
     assert {len(trial.accuracies) for trial in trials} == {2, 3, 5}
     # The start, and nothing but the start, may be among the better without being better.

@@ -180,6 +180,7 @@ def _header(request: Request, base: Recipe, space: Space, graph: Graph) -> dict[
         "data": request.source.title,
         "graph": graph.sha256,
         "split rule": request.rule,
+        "judged on": "the half of the validation nodes that did not choose the epoch",
         "model": request.model,
         "space": {name: repr(known) for name, known in space.ranges.items()},
         "recipe": settings_of(request.model, base),
