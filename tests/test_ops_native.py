@@ -319,6 +319,45 @@ def test_too_many_candidates_are_not_listed():
     assert ran["count_candidates"] == 1, "the first part is enough to see it"
 
 
+def test_tables_hand_on_their_memory(monkeypatch):
+    tables = native.tables
+    monkeypatch.setattr(tables, "_kept", {})
+    monkeypatch.setattr(tables, "_MOST_BYTES", 100)
+    first, second = tables.Table((2, 5), torch.float64), tables.Table((5,), torch.float32)
+    places = [table.tensor.data_ptr() for table in (first, second)]
+    assert places[0] != places[1]
+    del first, second
+    small, large = tables.Table((3,), torch.int32), tables.Table((20,), torch.float32)
+    assert (small.tensor.shape, small.tensor.dtype) == ((3,), torch.int32)
+    assert [table.tensor.data_ptr() for table in (large, small)] == places
+    del small, large
+    assert [memory.numel() for memory in tables._kept.values()] == [20, 80]
+    too_large = tables.Table((101,), torch.uint8)
+    del too_large
+    assert not tables._kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("readout", ["max", "mean"])
+def test_passes_that_overlap_do_not_share_tables(readout):
+    """The first pass of two layers before the second of either; one of them in inference mode before."""
+    edges = literal.random_graph(2, undirected=True, num_nodes=60)
+    torch.manual_seed(0)
+    x = torch.randn(60, 8)
+    layers = [Node2SeqConv(8, 8, readout=readout, backend="native") for _ in range(2)]
+
+    def gradients(out: Tensor, layer: Node2SeqConv) -> list[Tensor]:
+        return list(torch.autograd.grad(out.square().sum(), list(layer.parameters()), retain_graph=True))
+
+    with torch.inference_mode():
+        layers[0](x, edges)
+    alone = [gradients(layer(x, edges), layer) for layer in layers]
+    outputs = [layer(x, edges) for layer in layers]
+    for _ in range(2):
+        for layer, out, expected in zip(layers, outputs, alone, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(gradients(out, layer), expected, strict=True))
+
+
 def in_a_fork(work: Callable[[], None]) -> int:
     """The exit status of a forked process that does some work."""
     child = os.fork()

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from node2seq.ops.native.tables import Table
 from node2seq.ops.reference import project as project
+
+
+def project_to_table(x: Tensor, weight: Tensor) -> Table:
+    """The same as ``project(x, weight)``, for what is soon thrown away."""
+    table = Table((x.size(0), weight.size(-1)), x.dtype)
+    if weight.dim() == 2:
+        torch.mm(x, weight, out=table.tensor)
+    else:
+        runs = weight.size(0)
+        torch.bmm(x.view(runs, -1, x.size(-1)), weight, out=table.tensor.view(runs, -1, weight.size(-1)))
+    return table
 
 
 def project_weight_grad(x: Tensor, grad: Tensor, weight: Tensor) -> Tensor:

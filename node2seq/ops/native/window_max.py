@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import Ranked, ranked_of
 from node2seq.ops.native.pool import run
-from node2seq.ops.native.products import project, project_weight_grad
+from node2seq.ops.native.products import project, project_to_table, project_weight_grad
+from node2seq.ops.native.tables import Table
 from node2seq.ops.sequences import Sequences
 
 # As many channels as fill a cache line: two threads never write to the same one.
@@ -33,7 +34,8 @@ class _ConvolveMax(torch.autograd.Function):
         plan = ranked.plan
         kernel_size, channels = weight.size(-3), weight.size(-1)
         taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
-        projected = project(x, taps).view(-1, kernel_size, channels)
+        table = project_to_table(x, taps)
+        projected = table.tensor.view(-1, kernel_size, channels)
         out = x.new_empty(plan.rows.num_rows, channels)
         winner = torch.empty(out.shape, dtype=plan.dtype)
         run(kernels.window_max, plan.cuts, projected, plan.ptr, ranked.index, out, winner)
@@ -46,7 +48,8 @@ class _ConvolveMax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, taps, winner = ctx.saved_tensors
-        grad_projected = _under_winners(grad.contiguous(), winner, ctx.ranked, ctx.kernel_size)
+        table = _under_winners(grad.contiguous(), winner, ctx.ranked, ctx.kernel_size)
+        grad_projected = table.tensor.flatten(1)
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad_x = project(grad_projected, taps.transpose(-1, -2))
@@ -56,17 +59,16 @@ class _ConvolveMax(torch.autograd.Function):
         return grad_x, grad_weight, None
 
 
-def _under_winners(grad: Tensor, winner: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
-    """The gradient of the projected rows, [M, K * D]."""
+def _under_winners(grad: Tensor, winner: Tensor, ranked: Ranked, kernel_size: int) -> Table:
+    """The gradient of the projected rows, [M, K, D]."""
     plan, channels = ranked.plan, grad.size(-1)
-    shape = (plan.num_sources, kernel_size, channels)
+    table = Table((plan.num_sources, kernel_size, channels), grad.dtype)
     if plan.rows.num_entries >= _LONG_SEQUENCES * plan.rows.num_rows:
-        out = grad.new_zeros(shape)
+        table.tensor.zero_()
         blocks = range((channels + _CHANNELS - 1) // _CHANNELS + 1)
-        run(kernels.window_max_scatter, blocks, grad, winner, plan.ptr, ranked.index, _CHANNELS, out)
-        return out.flatten(1)
+        run(kernels.window_max_scatter, blocks, grad, winner, plan.ptr, ranked.index, _CHANNELS, table.tensor)
+        return table
     by_source = plan.transposed
-    out = grad.new_empty(shape)
     run(
         kernels.window_max_gather,
         by_source.cuts,
@@ -77,6 +79,6 @@ def _under_winners(grad: Tensor, winner: Tensor, ranked: Ranked, kernel_size: in
         by_source.target,
         by_source.entry,
         ranked.place,
-        out,
+        table.tensor,
     )
-    return out.flatten(1)
+    return table

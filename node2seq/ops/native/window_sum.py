@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import Ranked, ranked_of
 from node2seq.ops.native.pool import run
-from node2seq.ops.native.products import project, project_weight_grad
+from node2seq.ops.native.products import project, project_to_table, project_weight_grad
+from node2seq.ops.native.tables import Table
 from node2seq.ops.sequences import Sequences
 
 
@@ -26,21 +27,21 @@ class _ConvolveSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
         plan = ranked.plan
-        summed = x.new_empty(plan.rows.num_rows, weight.size(-3), x.size(-1))
-        run(kernels.window_sum, plan.cuts, x.contiguous(), plan.ptr, ranked.index, summed)
-        summed = summed.flatten(1)
-        ctx.save_for_backward(summed, weight)
-        ctx.ranked = ranked
-        return project(summed, weight.flatten(-3, -2))
+        table = Table((plan.rows.num_rows, weight.size(-3), x.size(-1)), x.dtype)
+        run(kernels.window_sum, plan.cuts, x.contiguous(), plan.ptr, ranked.index, table.tensor)
+        ctx.save_for_backward(weight)
+        ctx.ranked, ctx.summed = ranked, table
+        return project(table.tensor.flatten(1), weight.flatten(-3, -2))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        summed, weight = ctx.saved_tensors
+        (weight,) = ctx.saved_tensors
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad_x = _by_source(grad, weight, ctx.ranked)
         if ctx.needs_input_grad[1]:
+            summed = ctx.summed.tensor.flatten(1)
             grad_weight = project_weight_grad(summed, grad, weight.flatten(-3, -2)).view(weight.shape)
         return grad_x, grad_weight, None
 
@@ -54,11 +55,12 @@ def _by_source(grad: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
     plan, by_source = ranked.plan, ranked.plan.transposed
     kernel_size, channels = weight.shape[-3:-1]
     first_taps = weight.cumsum(-3).flatten(-3, -2).transpose(-1, -2)  # [D, K * C]
+    table = project_to_table(grad, first_taps)
     out = grad.new_empty(plan.num_sources, channels)
     run(
         kernels.window_sum_gather,
         by_source.cuts,
-        project(grad, first_taps).view(-1, kernel_size, channels),
+        table.tensor.view(-1, kernel_size, channels),
         plan.ptr,
         by_source.ptr,
         by_source.target,
