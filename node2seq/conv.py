@@ -371,7 +371,10 @@ class Node2SeqConv(MessagePassing):
                 "each target's features are the query that its sources' features are scored against",
                 f"Pass the {missing} nodes' features too",
             )
-        for side, x, lin in (("source", x_src, self.lin), ("target", x_dst, self.lin_dst or self.lin)):
+        sides = [("source", x_src, self.lin), ("target", x_dst, self.lin_dst or self.lin)]
+        if x_src is x_dst and self.lin_dst is None:  # one look is enough
+            sides.pop()
+        for side, x, lin in sides:
             name = "x" if x_src is x_dst else f"x_{side}"
             stacked = not isinstance(lin.weight, UninitializedParameter) and lin.weight.dim() == 3
             if not isinstance(x, Tensor) or not (x.dim() == 2 or (stacked and x.dim() == 3)):
