@@ -117,8 +117,8 @@ def train_together(
             part = waiting.pop(0)
             try:
                 runs = {number: trainings[number] for number in part}
-                group = _Group(graph, runs, keep_models=keep_models, capture=capture)
-                outcomes |= group.train(on_epoch)
+                # Not held by a name: the next one needs its memory.
+                outcomes |= _Group(graph, runs, keep_models=keep_models, capture=capture).train(on_epoch)
             except torch.OutOfMemoryError:
                 if len(part) == 1:
                     raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -200,3 +202,39 @@ def test_shapes_and_memory_decide_about_programs_and_the_order_stays(data):
         assert_same(outcome, *alone)
         assert_same(other, *alone)
         assert type(outcome.model) is MODELS[training.model]
+
+
+def test_runs_that_do_not_fit_together_are_halved_and_what_failed_is_let_go(data, monkeypatch):
+    runs = trainings(data, "mean")
+    expected = train_together(data, runs)
+    started: list[tuple[int, weakref.ref[Program]]] = []
+    alive: list[int] = []
+    advance = Program.advance
+
+    def tight(program: Program) -> None:
+        if not started or started[-1][1]() is not program:
+            alive.append(sum(seen() is not None for _, seen in started))
+            started.append((len(program.settings), weakref.ref(program)))
+        if len(program.settings) > 1:
+            raise torch.OutOfMemoryError
+        advance(program)
+
+    monkeypatch.setattr(Program, "advance", tight)
+    gc.collect()
+    gc.disable()  # memory has to be free at once, not when somebody looks for cycles
+    try:
+        found = train_together(data, runs)
+    finally:
+        gc.enable()
+    assert [size for size, _ in started] == [3, 1, 2, 1, 1]
+    assert alive == [0] * 5
+    assert [one.result and one.result.best for one in found] == [
+        one.result and one.result.best for one in expected
+    ]
+    monkeypatch.setattr(Program, "advance", refuse)
+    with pytest.raises(torch.OutOfMemoryError):
+        train_together(data, runs)
+
+
+def refuse(program: Program) -> None:
+    raise torch.OutOfMemoryError

@@ -14,47 +14,50 @@ class Replay:
     """Runs a function again and again, as a CUDA graph once it is warm.
 
     What the function reads and writes must stay where it is, and it must not ask the device for a value.
+    It is given with each call and not kept: whoever owns both would be kept alive by its own method, and with
+    it all the memory of the recording.
 
     Args:
-        function: One epoch.
         device: Where it runs.
         allowed: Whether it may be recorded.
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device, allowed: bool) -> None:
-        self._function = function
-        self._allowed = allowed and device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if self._allowed else None
+    def __init__(self, device: torch.device, allowed: bool) -> None:
+        self._stream = torch.cuda.Stream(device) if allowed and device.type == "cuda" else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
         self.replayed = 0
         self.refused: str | None = None  # why it could not be recorded
 
-    def __call__(self) -> None:
-        """Run it once more."""
+    def __call__(self, function: Callable[[], None]) -> None:
+        """Run it once more.
+
+        Args:
+            function: One epoch; the same each time.
+        """
         if self._stream is None:
-            self._function()
+            function()
         elif self._graph is None and self.calls < WARM_UP:
             # Beside the default stream, which cannot be recorded, so that what is warm is what is used then.
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
-                self._function()
+                function()
             torch.cuda.current_stream().wait_stream(self._stream)
         else:
             if self._graph is None:
-                self._graph = self._record(self._stream)
+                self._graph = self._record(function, self._stream)
             if self._graph is None:
-                self._function()
+                function()
             else:
                 self._graph.replay()
                 self.replayed += 1
         self.calls += 1
 
-    def _record(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
+    def _record(self, function: Callable[[], None], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=stream):
-                self._function()  # recorded, not run
+                function()  # recorded, not run
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # something in it waits for the device; nothing of it was run

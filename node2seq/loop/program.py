@@ -100,7 +100,7 @@ class Program:
         self._best = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         self._state = self._new_state(len(splits))
         allowed = capture and isinstance(model, CanBeCaptured) and model.can_capture(x)
-        self.replay = Replay(self._run_epoch, x.device, allowed)
+        self.replay = Replay(x.device, allowed)
 
     def _new_state(self, runs: int) -> dict[str, Tensor]:
         def fill(value: float, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -125,7 +125,7 @@ class Program:
 
     def advance(self) -> None:
         """Train every run one epoch, then look at its training and validation nodes once."""
-        self.replay()
+        self.replay(self._run_epoch)
         self.epoch += 1
 
     def _run_epoch(self) -> None:
