@@ -182,9 +182,9 @@ def test_same_bits_whatever_the_number_of_threads():
         pool.run(kernels.window_max_scatter, range(4), x, winner, plan.ptr, ranked.index, 16, scattered)
         walk = (by_source.ptr, by_source.target, by_source.entry, ranked.place)
         pool.run(kernels.window_max_gather, by_source.cuts, x, winner, plan.ptr, *walk, gathered)
-        summed, summed_back = torch.empty(600, 3, 40), torch.empty(600, 40)
+        summed, summed_back = torch.empty(600, 3, 40), torch.empty(600, 3, 40)
         pool.run(kernels.window_sum, plan.cuts, x, plan.ptr, ranked.index, summed)
-        pool.run(kernels.window_sum_gather, by_source.cuts, table, plan.ptr, *walk, summed_back)
+        pool.run(kernels.window_sum_gather, by_source.cuts, x, plan.ptr, *walk, summed_back)
         chosen = native.select(x, x, sequences, ops.Reach(sequences, 2), 0.0, True)
         return [*ranking, out, winner, scattered, gathered, summed, summed_back, *chosen]
 

@@ -558,6 +558,13 @@ def merge(
             p += 1
 
 
+@_inlined
+def _fetch_entry(s: Any, ptr: Any, target: Any, entry: Any, place: Any) -> None:
+    """Asks for what tells how an entry of the transposed graph stands in its sequence."""
+    _fetch(ptr, target[s])
+    _fetch(place, entry[s])
+
+
 # Equations 5 and 6, the largest window #########################################
 
 
@@ -658,6 +665,7 @@ def window_max_gather(
             for c in range(channels):
                 out[j, t, c] = 0
         for s in range(source_ptr[j], source_ptr[j + 1]):
+            _fetch_entry(min(s + 2 * _AHEAD, target.size - 1), ptr, target, entry, place)
             soon = target[min(s + _AHEAD, target.size - 1)]
             _fetch(grad, soon)
             _fetch(winner, soon)
@@ -716,7 +724,7 @@ def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) ->
 def window_sum_gather(
     first: Any,
     last: Any,
-    prefix: Any,
+    grad: Any,
     ptr: Any,
     source_ptr: Any,
     target: Any,
@@ -724,25 +732,32 @@ def window_sum_gather(
     place: Any,
     out: Any,
 ) -> None:
-    """The gradient of each source's rows: for each entry, the difference of two sums over taps."""
-    kernel_size, channels = prefix.shape[1], prefix.shape[2]
-    part = np.empty(channels, prefix.dtype)
+    """The same by source: the gradients of all windows in which it stood under each tap."""
+    kernel_size, channels = out.shape[1], out.shape[2]
+    part, core = np.empty((kernel_size, channels), grad.dtype), np.empty(channels, grad.dtype)
     for j in range(first, last):
-        for c in range(channels):
-            out[j, c] = 0
+        for t in range(kernel_size):
+            for c in range(channels):
+                out[j, t, c] = 0
         for begin in range(source_ptr[j], source_ptr[j + 1], _LONGEST_SUM):
             for c in range(channels):
-                part[c] = 0
+                core[c] = 0
+            for t in range(kernel_size):
+                for c in range(channels):
+                    part[t, c] = 0
             for s in range(begin, min(begin + _LONGEST_SUM, source_ptr[j + 1])):
-                soon = min(s + _AHEAD, target.size - 1)
-                _fetch_taps(prefix, target[soon], min(place[entry[soon]], kernel_size - 1), 1)
+                _fetch_entry(min(s + 2 * _AHEAD, target.size - 1), ptr, target, entry, place)
+                _fetch(grad, target[min(s + _AHEAD, target.size - 1)])
                 i, q = target[s], place[entry[s]]
                 windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
-                upper = min(q, kernel_size - 1)
-                for c in range(channels):
-                    part[c] += prefix[i, upper, c]
-                if q >= windows:
+                low, high = max(0, q - windows + 1), min(kernel_size, q + 1)
+                if high - low == kernel_size:
                     for c in range(channels):
-                        part[c] -= prefix[i, q - windows, c]
-            for c in range(channels):
-                out[j, c] += part[c]
+                        core[c] += grad[i, c]
+                else:
+                    for t in range(low, high):
+                        for c in range(channels):
+                            part[t, c] += grad[i, c]
+            for t in range(kernel_size):
+                for c in range(channels):
+                    out[j, t, c] += part[t, c] + core[c]

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import Ranked, ranked_of
 from node2seq.ops.native.pool import run
-from node2seq.ops.native.products import project, project_to_table, project_weight_grad
+from node2seq.ops.native.products import project, project_long, project_weight_grad
 from node2seq.ops.native.tables import Table
 from node2seq.ops.sequences import Sequences
 
@@ -22,50 +22,46 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences | Ranked) -> Te
 
 
 class _ConvolveSum(torch.autograd.Function):
-    """Keeps what each tap met over all windows, [N, K * C]."""
+    """Keeps what it was given, and no table."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
-        plan = ranked.plan
-        table = Table((plan.rows.num_rows, weight.size(-3), x.size(-1)), x.dtype)
-        run(kernels.window_sum, plan.cuts, x.contiguous(), plan.ptr, ranked.index, table.tensor)
-        ctx.save_for_backward(weight)
-        ctx.ranked, ctx.summed = ranked, table
-        return project(table.tensor.flatten(1), weight.flatten(-3, -2))
+        plan, x = ranked.plan, x.contiguous()
+        ctx.save_for_backward(x, weight)
+        ctx.ranked = ranked
+        summed = Table((plan.rows.num_rows, weight.size(-3), x.size(-1)), x.dtype)
+        run(kernels.window_sum, plan.cuts, x, plan.ptr, ranked.index, summed.tensor)
+        return project(summed.tensor.flatten(1), weight.flatten(-3, -2))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (weight,) = ctx.saved_tensors
+        x, weight = ctx.saved_tensors
+        table = _by_source(grad.contiguous(), ctx.ranked, weight.size(-3))
+        under_taps = table.tensor.flatten(1)
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_x = _by_source(grad, weight, ctx.ranked)
+            grad_x = project_long(under_taps, weight.transpose(-1, -2).flatten(-3, -2))
         if ctx.needs_input_grad[1]:
-            summed = ctx.summed.tensor.flatten(1)
-            grad_weight = project_weight_grad(summed, grad, weight.flatten(-3, -2)).view(weight.shape)
+            taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]
+            grad_taps = project_weight_grad(x, under_taps, taps)
+            grad_weight = grad_taps.unflatten(-1, (weight.size(-3), -1)).transpose(-3, -2)
         return grad_x, grad_weight, None
 
 
-def _by_source(grad: Tensor, weight: Tensor, ranked: Ranked) -> Tensor:
-    """The gradient of the sources' features, [M, C].
-
-    An entry at position q lies under the taps from max(0, q − o + 1) to min(q, K − 1): it gets a difference
-    of two sums over the first taps. The weights are summed up instead of the products with them.
-    """
+def _by_source(grad: Tensor, ranked: Ranked, kernel_size: int) -> Table:
+    """The gradients of the windows in which each source stood under each tap, [M, K, D]."""
     plan, by_source = ranked.plan, ranked.plan.transposed
-    kernel_size, channels = weight.shape[-3:-1]
-    first_taps = weight.cumsum(-3).flatten(-3, -2).transpose(-1, -2)  # [D, K * C]
-    table = project_to_table(grad, first_taps)
-    out = grad.new_empty(plan.num_sources, channels)
+    table = Table((plan.num_sources, kernel_size, grad.size(-1)), grad.dtype)
     run(
         kernels.window_sum_gather,
         by_source.cuts,
-        table.tensor.view(-1, kernel_size, channels),
+        grad,
         plan.ptr,
         by_source.ptr,
         by_source.target,
         by_source.entry,
         ranked.place,
-        out,
+        table.tensor,
     )
-    return out
+    return table
