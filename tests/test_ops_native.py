@@ -85,6 +85,7 @@ def test_the_layer_chooses_it_for_graphs_worth_it(monkeypatch):
     before = pool.RUNS.copy()
     found = run("auto")
     assert {name for name, count in (pool.RUNS - before).items() if count} == {
+        "sort_numbers",
         "own_keys",
         "arrange",
         "window_max",
@@ -317,6 +318,22 @@ def test_too_many_candidates_are_not_listed():
     ran = pool.RUNS - before
     assert ran["list_candidates"] == 0
     assert ran["count_candidates"] == 1, "the first part is enough to see it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [1, 2, 2**11, 2**11 + 1, 10**7, 2**40])
+def test_numbers_are_sorted(end):
+    """As edges are when a graph is new: an even and an odd number of passes, one, and none."""
+    numbers = torch.randint(0, end, (10_000,), generator=torch.Generator().manual_seed(0))
+    numbers[7] = end - 1
+    given, before = numbers.clone(), pool.RUNS["sort_numbers"]
+    assert torch.equal(native.sort_numbers(numbers, end), numbers.sort().values)
+    assert torch.equal(numbers, given)
+    source, target = torch.randint(0, 300, (2, 10_000), generator=torch.Generator().manual_seed(1))
+    sequences = ops.build_sequences(source, target, 300, 300, add_self_loops=True, merge_duplicates=True)
+    assert pool.RUNS["sort_numbers"] == before + 2
+    pairs = sorted({*zip(target.tolist(), source.tolist(), strict=True), *((i, i) for i in range(300))})
+    assert list(zip(sequences.rows.target.tolist(), sequences.index.tolist(), strict=True)) == pairs
 
 
 def test_tables_hand_on_their_memory(monkeypatch):

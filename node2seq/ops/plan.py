@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
+from node2seq.ops.loops import loops_for
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 
@@ -65,7 +66,7 @@ def build_sequences(
             key = torch.where(source == target, dropped, key)
         loops = torch.arange(min(num_sources, num_targets), device=source.device)
         key = torch.cat([key, loops * span + loops])
-    key = key.sort().values
+    key = _ascending(key, dropped + 1)
     if is_tracing():
         if merge_duplicates:
             place = torch.arange(key.numel(), device=key.device)
@@ -83,6 +84,13 @@ def build_sequences(
         ptr = torch.searchsorted(key, torch.arange(0, dropped + span, span, device=key.device))
     index = key - target * span  # ONNX has no remainder by a size
     return Sequences(Rows(ptr, target), index, num_sources)
+
+
+def _ascending(key: Tensor, end: int) -> Tensor:
+    """Whole numbers from 0 to ``end - 1`` in their order."""
+    on_cpu = key.device.type == "cpu" and not is_tracing()
+    loops = loops_for(key.numel()) if on_cpu else None
+    return key.sort().values if loops is None else loops.sort_numbers(key, end)
 
 
 class PlanCache:

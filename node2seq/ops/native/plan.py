@@ -74,6 +74,13 @@ class GraphPlan:
             return self.rows.position().to(self.dtype)
 
 
+def sort_numbers(numbers: Tensor, end: int) -> Tensor:
+    """Sorts whole numbers from 0 to ``end - 1``, ascending."""
+    numbers = numbers.clone()
+    run(kernels.sort_numbers, [0, 1], numbers, torch.empty_like(numbers), max(end - 1, 0).bit_length())
+    return numbers
+
+
 def plan_of(sequences: Sequences) -> GraphPlan:
     """The plan of a graph, kept with its sequences."""
     if "native" not in sequences.plans:
