@@ -80,6 +80,7 @@ PLUS_OPTIONS: dict[str, tuple[str, ...]] = {
     "node dropout": ("node_dropout",),
     "normalisation": ("norm",),
     "smoothing over the graph": ("smoothing", "teleport", "smoothed"),
+    "neighbours without oneself": ("self_loops",),
     "consistent views": ("views", "consistency", "sharpening"),
     "averaged weights": ("averaging",),
     "smoothed labels": ("label_smoothing",),

@@ -1,5 +1,7 @@
 """The options that the paper's network does not have: what each of them computes."""
 
+from typing import Any
+
 import literal
 import pytest
 import torch
@@ -97,9 +99,10 @@ def test_layer_norm_makes_hidden_features_independent_of_their_scale(graph):
     )
 
 
-def test_a_directed_network_averages_both_directions(graph):
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_a_directed_network_adds_up_both_directions(graph, share):
     x, edge_index = graph
-    model = network(directed=True).eval()
+    model = network(directed=True, targets_share=share).eval()
     back = edge_index.flip(0)
     assert model.reversed_convs is not None
 
@@ -108,7 +111,7 @@ def test_a_directed_network_averages_both_directions(graph):
         torch.manual_seed(0)
         twin = type(backward)(backward.in_channels, backward.out_channels).double()  # pyright: ignore[reportCallIssue,reportArgumentType]
         twin.load_state_dict(backward.state_dict())
-        return (forward(h, edge_index) + twin(h, back)) / 2
+        return (1 - share) * forward(h, edge_index) + share * twin(h, back)
 
     first = both(0, x).relu()
     expected = both(2, first + both(1, first).relu())
@@ -117,6 +120,30 @@ def test_a_directed_network_averages_both_directions(graph):
     assert not torch.allclose(model(x, back), expected)
     groups = model.parameter_groups()
     assert len(groups["node2seq"]) == 2 * len(list(model.convs[1].parameters()))
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_direction_without_a_share_has_no_layers(graph, share):
+    x, edge_index = graph
+    model, plain = network(directed=True, targets_share=share).eval(), network().eval()
+    assert model.reversed_convs is None
+    expected = plain(x, edge_index if share == 0 else edge_index.flip(0))
+    torch.testing.assert_close(model(x, edge_index), expected)
+
+
+def test_without_self_loops_a_node_sees_its_neighbours_alone(graph):
+    x, edge_index = graph
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    model = network(self_loops=False, position=3).eval()
+    moved = x.clone()
+    moved[0] += 1.0
+    seen: list[Any] = []
+    model.convs[0].register_forward_hook(lambda _module, _inputs, out: seen.append(out))
+    model(x, edge_index)
+    model(moved, edge_index)
+    changed = (seen[0] != seen[1]).any(1).nonzero().view(-1)
+    assert torch.equal(changed, edge_index[1][edge_index[0] == 0].unique())
+    assert not model.convs[2].add_self_loops
 
 
 def test_reset_draws_the_additional_layers_anew(graph):
@@ -137,6 +164,7 @@ def test_reset_draws_the_additional_layers_anew(graph):
         ({"smoothing": -1}, "smoothing=-1"),
         ({"teleport": 1.5}, "teleport=1.5"),
         ({"smoothed": "second"}, "smoothed"),
+        ({"targets_share": 1.5}, "targets_share=1.5"),
         ({"node_dropout": 1.0}, "dropout 1.0"),
     ],
 )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.conv import Node2SeqConv
-from node2seq.errors import check_choice
+from node2seq.errors import Node2SeqError, check_choice
 from node2seq.gcn import GCNConv
 from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropout, make_dropouts
@@ -67,7 +67,10 @@ class Node2Seq(Capturable):
         smoothed (str): Which values: the :obj:`"logits"` at the end, or what the :obj:`"first"` layer gives,
             before its activation, so that the other two see a wide neighbourhood. (default: :obj:`"logits"`)
         directed (bool): Whether each layer is a pair that reads the sources and the targets of a node's
-            edges as neighbourhoods of their own, and averages what they give. (default: :obj:`False`)
+            edges as neighbourhoods of their own, and adds up what they give. (default: :obj:`False`)
+        targets_share (float): The share of the targets in that sum, from 0 to 1; the sources have the rest.
+            Where one of them has nothing, its layers are left out. (default: :obj:`0.5`)
+        self_loops (bool): Whether a node is one of its own neighbours. (default: :obj:`True`)
         layer (str): :obj:`"node2seq"`, or :obj:`"gcn"` to put a GCN layer in its place: the paper's GCN*.
             (default: :obj:`"node2seq"`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
@@ -100,6 +103,8 @@ class Node2Seq(Capturable):
         teleport: float = 0.1,
         smoothed: str = "logits",
         directed: bool = False,
+        targets_share: float = 0.5,
+        self_loops: bool = True,
         layer: str = "node2seq",
         backend: str = "auto",
     ) -> None:
@@ -110,6 +115,10 @@ class Node2Seq(Capturable):
         check_choice("own", own, OWNS)
         check_choice("norm", norm, NORMS)
         check_choice("smoothed", smoothed, SMOOTHED)
+        if not 0.0 <= targets_share <= 1.0:
+            raise Node2SeqError(
+                f"targets_share={targets_share!r}", "it is a share of the whole", "Pass a number from 0 to 1"
+            )
         super().__init__()
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
@@ -135,6 +144,8 @@ class Node2Seq(Capturable):
         self.teleport = teleport
         self.smoothed = smoothed
         self.directed = directed
+        self.targets_share = targets_share
+        self.self_loops = self_loops
         self.layer = layer
         self.backend = backend
         joined = 2 * hidden_channels if skip == "concat" else hidden_channels
@@ -143,13 +154,14 @@ class Node2Seq(Capturable):
             (hidden_channels, hidden_channels),
             (joined, out_channels),
         ]
-        self.convs = nn.ModuleList(self._make_layer(place, *width) for place, width in enumerate(widths, 1))
-        self.reversed_convs = None
-        if directed:
-            self.reversed_convs = nn.ModuleList(
-                self._make_layer(place, *width, flow="target_to_source")
-                for place, width in enumerate(widths, 1)
+
+        def layers(flow: str) -> nn.ModuleList:
+            return nn.ModuleList(
+                self._make_layer(place, *width, flow=flow) for place, width in enumerate(widths, 1)
             )
+
+        self.convs = layers("target_to_source" if directed and targets_share == 1 else "source_to_target")
+        self.reversed_convs = layers("target_to_source") if directed and 0 < targets_share < 1 else None
         self.dropouts = make_dropouts(input_dropout, dropout, dropout)
         self.node_drop = make_dropout(node_dropout, 3, whole_rows=True)
         self.own_layers = self.own_drop = None
@@ -161,9 +173,11 @@ class Node2Seq(Capturable):
         self.smooth = Smoothing(smoothing, teleport, backend=backend)
         self._scale_convolution()
 
-    def _make_layer(self, place: int, width_in: int, width_out: int, **kwargs: Any) -> nn.Module:
+    def _make_layer(self, place: int, width_in: int, width_out: int, flow: str) -> nn.Module:
         if place != self.position or self.layer == "gcn":
-            return GCNConv(width_in, width_out, backend=self.backend, **kwargs)
+            return GCNConv(
+                width_in, width_out, add_self_loops=self.self_loops, flow=flow, backend=self.backend
+            )
         return Node2SeqConv(
             width_in,
             width_out,
@@ -175,8 +189,9 @@ class Node2Seq(Capturable):
             nonlocal_order=self.nonlocal_order,
             order=self.order,
             taps=self.taps,
+            add_self_loops=self.self_loops,
+            flow=flow,
             backend=self.backend,
-            **kwargs,
         )
 
     def reset_parameters(self) -> None:
@@ -208,7 +223,8 @@ class Node2Seq(Capturable):
     def _apply_layer(self, number: int, x: Tensor, edge_index: Any) -> Tensor:
         out = self.convs[number](x, edge_index)
         if self.reversed_convs is not None:
-            out = (out + self.reversed_convs[number](x, edge_index)) / 2
+            share = self.targets_share
+            out = (1 - share) * out + share * self.reversed_convs[number](x, edge_index)
         return out
 
     def _activate(self, x: Tensor) -> Tensor:

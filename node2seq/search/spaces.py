@@ -86,6 +86,7 @@ _NODE2SEQ_PLUS = Space(
         "smoothing": Choice((0, 2, 5, 10)),
         "teleport": Choice((0.05, 0.1, 0.2)),
         "smoothed": Choice(("logits", "first")),
+        "self_loops": _YES_OR_NO,
     },
     free={**_NODE2SEQ.free, **_PLUS_FREE, "node_dropout": Uniform(0.0, 0.8)},
 )
@@ -100,7 +101,11 @@ SPACES: dict[str, dict[str, Space]] = {
         },
         "node2seq": _NODE2SEQ_PLUS,
     },
-    "directed": {"node2seq": _NODE2SEQ_PLUS},
+    "directed": {
+        "node2seq": Space(
+            {**_NODE2SEQ_PLUS.shape, "targets_share": Choice((0.0, 0.5, 1.0))}, _NODE2SEQ_PLUS.free
+        )
+    },
 }
 
 #: What is decided by the name of a space, by model and column ("": all of them). For "paper" it is what
