@@ -266,12 +266,12 @@ TABLES |= {
     "ablation-2": _ablation("2"),
     "ablation-3": _ablation("3"),
     "directed": Table(
-        "In- and out-neighbours as two sequences (directed)",
+        "In- and out-neighbours apart (directed)",
         ("chameleon", "squirrel"),
         (
-            Line("one, undirected (paper)", "node2seq"),
-            Line("one, undirected (plus)", "node2seq", variant="plus"),
-            Line("two, directed", "node2seq", variant="directed"),
+            Line("both as one (paper)", "node2seq"),
+            Line("both as one (plus)", "node2seq", variant="plus"),
+            Line("apart", "node2seq", variant="directed"),
         ),
     ),
 }

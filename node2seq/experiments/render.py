@@ -34,8 +34,8 @@ _INTRODUCTION = (
 _VARIANTS = (
     "Three variants, never mixed. Paper: the network and the plain training that the paper describes. Plus: "
     "with options of network and trainer that the paper does not have; its baselines are trained with the "
-    "same training options. Directed: in- and out-neighbours as two sequences, on graphs that keep their "
-    "edges' direction; it counts for no figure of the paper's."
+    "same training options. Directed: on graphs that keep their edges' direction, in- and out-neighbours are "
+    "two sequences, weighed against each other, or one of them alone; it counts for no figure of the paper's."
 )
 
 
