@@ -64,6 +64,13 @@ def tune(
     start: Annotated[
         Path | None, typer.Option(help="TOML file with settings to begin with.", show_default="the recipe's")
     ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="How to split, a rule of `node2seq data list`; redrawn makes several of a fixed split.",
+            show_default="as the data says",
+        ),
+    ] = None,
     sampler: Annotated[
         str,
         typer.Option(help="bayes: optuna's, with pruning; halving: successive halving, without optuna."),
@@ -129,6 +136,7 @@ def tune(
         space=space,
         fix=tuple(fix or ()),
         start=start,
+        rule=rule,
         plan=_plan(sampler, trials, seeds, final_seeds, finalists, seed),
         device=device,
         budget_seconds=budget_seconds,

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
-from node2seq.errors import Node2SeqError
+from node2seq.errors import Node2SeqError, check_choice
 from node2seq.graphs import Graph, open_graph
 from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs import RunConfig, Source
@@ -99,6 +100,8 @@ def run(
         say_reading: Told what takes a while when the graph is read.
     """
     check_model(request.model)
+    if request.rule is not None:
+        check_choice("rule", request.rule, RULES)
     if request.space == "directed":
         reading = {**request.source.reading, "directed": True}
         request = replace(request, source=replace(request.source, reading=reading))

@@ -83,6 +83,7 @@ def test_the_page_stands_alone_and_shows_what_mattered(cli):
     [
         (["texas", "--seeds", "0-4"], "seed 0: seeds below 100 are kept for reported figures"),
         (["texas", "--final-seeds", "19-21"], "seeds below 100"),
+        (["texas", "--rule", "halves"], "'redrawn'"),
         (["texas", "--sampler", "grid"], "Choose one of 'bayes', 'halving'"),
         (["texas", "--space", "papers"], "Perhaps paper was meant"),
         (["texas", "--model", "node2sec"], "Perhaps node2seq was meant"),
