@@ -266,12 +266,12 @@ TABLES |= {
     "ablation-2": _ablation("2"),
     "ablation-3": _ablation("3"),
     "directed": Table(
-        "In- and out-neighbours apart (directed)",
+        "Edges that keep their direction (directed)",
         ("chameleon", "squirrel"),
         (
-            Line("both as one (paper)", "node2seq"),
-            Line("both as one (plus)", "node2seq", variant="plus"),
-            Line("apart", "node2seq", variant="directed"),
+            Line("direction dropped (paper)", "node2seq"),
+            Line("direction dropped (plus)", "node2seq", variant="plus"),
+            Line("direction kept", "node2seq", variant="directed"),
         ),
     ),
 }

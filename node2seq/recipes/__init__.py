@@ -1,7 +1,7 @@
 """How each model is trained: one table, by variant, model and data set.
 
 ``"paper"`` is the network and the training that the paper describes; ``"plus"`` adds options that it does not
-have; ``"directed"`` keeps in- and out-neighbours apart. They are never mixed.
+have; ``"directed"`` is for graphs that keep the direction of their edges. They are never mixed.
 
 Chosen on validation accuracy alone, with seeds that no reported figure uses (100 and up).
 """
