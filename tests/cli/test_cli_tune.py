@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 import tomllib
+from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 from rich.console import Console
 
 from node2seq.cli import tune
-from node2seq.data import load, write_graph
+from node2seq.data import load, make_split, write_graph
+from node2seq.recipes import recipe_for
 from node2seq.runs import Source
-from node2seq.search.evaluate import Standing
+from node2seq.search.evaluate import Standing, halves
 from node2seq.search.halving import Halving
+from node2seq.search.recipe import read_toml
 from node2seq.search.session import Request, run
 from node2seq.storage import read_lines
+from node2seq.together import Training, train_together
 
 SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]
 SHORT += ["--seeds", "100-101", "--final-seeds", "200"]
@@ -53,9 +57,22 @@ def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler):
         for line in read_lines(Path(found["folder"]) / "trials.jsonl")[1:]
         if line["trial"] == found["trial"]
     }
+    data = load("cornell")
+    chosen = read_toml(Path(found["recipe"]), "node2seq", recipe_for("node2seq", None))
     for seed, accuracy in tried.items():
-        trained = cli("train", "--config", found["recipe"], "--seed", seed, "--json").json
-        assert trained["metrics"]["val"]["accuracy"] == pytest.approx(accuracy, abs=1e-12)
+        split = make_split(data, seed=seed)
+        chooser, judge = halves(split.val, seed)
+        halved = replace(split, val=chooser, test=judge)
+        (outcome,) = train_together(data, [Training("node2seq", chosen, halved, seed)], device="cpu")
+        assert outcome.result is not None
+        assert outcome.result.test is not None
+        assert outcome.result.test.accuracy == pytest.approx(accuracy, abs=1e-12)
+    trained = cli("train", "--config", found["recipe"], "--seed", 100, "--json").json
+    (whole,) = train_together(
+        data, [Training("node2seq", chosen, make_split(data, seed=100), 100)], device="cpu"
+    )
+    assert whole.result is not None
+    assert trained["metrics"]["val"]["accuracy"] == pytest.approx(whole.result.val.accuracy, abs=1e-12)
 
 
 def test_the_page_stands_alone_and_shows_what_mattered(cli):
