@@ -60,7 +60,7 @@ def step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> l
 
 def test_the_layer_chooses_it_for_graphs_worth_it(monkeypatch):
     """And it gives what the reference gives: whole numbers, so to the last bit."""
-    monkeypatch.setattr("node2seq.ops.loops._FEWEST_ENTRIES", 200)
+    monkeypatch.setattr("node2seq.ops.late._FEWEST_ENTRIES", 200)
     edges = literal.random_graph(0, undirected=True, num_nodes=60)
     edges = torch.cat([edges, torch.stack([torch.zeros(59, dtype=torch.int64), torch.arange(1, 60)])], dim=1)
     x = whole_numbers(60, 4)
@@ -302,7 +302,7 @@ def test_candidates_are_those_of_the_plain_search(hops, monkeypatch):
     found = candidates()
     assert pool.RUNS["list_candidates"] == before + 1
     assert bool((found.index > 2**12).any())
-    monkeypatch.setattr("node2seq.ops.loops._FEWEST_ENTRIES", 10**9)
+    monkeypatch.setattr("node2seq.ops.late._FEWEST_ENTRIES", 10**9)
     expected = candidates()
     assert pool.RUNS["list_candidates"] == before + 1
     assert torch.equal(found.rows.ptr, expected.rows.ptr)

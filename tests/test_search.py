@@ -15,12 +15,11 @@ import pytest
 import torch
 
 from node2seq import MODELS, Node2SeqError
-from node2seq.data import load, make_split
+from node2seq.data import halves, load, make_split
 from node2seq.recipes import Recipe, recipe_for
 from node2seq.runs import Source
 from node2seq.search import evaluate
 from node2seq.search.__main__ import parse
-from node2seq.search.evaluate import halves
 from node2seq.search.halving import Halving
 from node2seq.search.importance import importances
 from node2seq.search.recipe import parse_setting, read_toml, settings_of, to_toml, with_settings

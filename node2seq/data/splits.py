@@ -87,6 +87,23 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
     return Split(tensors[0], tensors[1], tensors[2], rule, seed, tensors[3])
 
 
+def halves(nodes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted node numbers cut in two at random, the first half the larger one if they are odd."""
+    mixed = torch.from_numpy(_mixed(nodes.numpy(), _words(nodes.numel(), seed)))
+    half = (nodes.numel() + 1) // 2
+    return mixed[:half].sort().values, mixed[half:].sort().values
+
+
+def _words(count: int, seed: int) -> np.ndarray:
+    """Raw 64-bit words of the generator, which are specified bit for bit."""
+    return np.random.Philox(key=seed).random_raw(count)
+
+
+def _mixed(nodes: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Nodes sorted by a random word each; numpy's own `permutation` may change with its version."""
+    return nodes[np.argsort(words, kind="stable")]
+
+
 def _masks(data: Data) -> list[np.ndarray] | None:
     held = data.to_dict()
     masks = [held.get(f"{part}_mask") for part in ("train", "val", "test")]
@@ -97,19 +114,17 @@ def _masks(data: Data) -> list[np.ndarray] | None:
 
 
 def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # The generator's raw 64-bit words are specified bit for bit; numpy's own `permutation` may change with
-    # its version. Nodes sorted by one random word each are a permutation.
-    words = np.random.Philox(key=seed).random_raw(2 * labels.size).reshape(2, labels.size)
+    words = _words(2 * labels.size, seed).reshape(2, labels.size)
     of_class = []
     for label in np.unique(labels[labels >= 0]):
         nodes = np.flatnonzero(labels == label)
-        of_class.append(nodes[np.argsort(words[0, nodes], kind="stable")])
+        of_class.append(_mixed(nodes, words[0, nodes]))
 
     if rule == "20/500/rest":
         train = _together(nodes[:20] for nodes in of_class)
         # Fresh words: by the first ones, large classes would come first among the nodes that are left.
         rest = np.sort(_together(nodes[20:] for nodes in of_class))
-        rest = rest[np.argsort(words[1, rest], kind="stable")]
+        rest = _mixed(rest, words[1, rest])
         return train, rest[:500], rest[500:]
     if rule == "20/30/rest":
         cuts = [(20, 50)] * len(of_class)
@@ -123,9 +138,8 @@ def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndar
 
 
 def _redraw(labels: np.ndarray, train: np.ndarray, val: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
-    words = np.random.Philox(key=seed).random_raw(labels.size)
     pool = np.concatenate([train, val])
-    pool = pool[np.argsort(words[pool], kind="stable")]
+    pool = _mixed(pool, _words(labels.size, seed)[pool])
     drawn = [
         pool[labels[pool] == label][: np.sum(labels[train] == label)] for label in np.unique(labels[train])
     ]

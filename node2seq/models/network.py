@@ -70,7 +70,8 @@ class Node2Seq(Capturable):
             edges as neighbourhoods of their own, and adds up what they give. (default: :obj:`False`)
         targets_share (float): The share of the targets in that sum, from 0 to 1; the sources have the rest.
             Where one of them has nothing, its layers are left out. (default: :obj:`0.5`)
-        self_loops (bool): Whether a node is one of its own neighbours. (default: :obj:`True`)
+        self_loops (bool): Whether a node is one of its own neighbours in the three layers.
+            (default: :obj:`True`)
         layer (str): :obj:`"node2seq"`, or :obj:`"gcn"` to put a GCN layer in its place: the paper's GCN*.
             (default: :obj:`"node2seq"`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)

@@ -31,9 +31,8 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
-from node2seq.ops.fused import fused_kernels
+from node2seq.ops.late import fused_kernels, loops_for, native_loops
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
-from node2seq.ops.loops import loops_for, native_loops
 from node2seq.ops.order import rearrange
 from node2seq.ops.plan import PLANS, build_sequences, check_ids, is_tracing
 from node2seq.ops.reach import Reach

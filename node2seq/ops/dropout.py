@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from node2seq.ops.fused import fused_kernels
+from node2seq.ops.late import fused_kernels
 
 _WORD = 2**32
 _LARGEST = 2**31 - 1

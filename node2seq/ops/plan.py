@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.loops import loops_for
+from node2seq.ops.late import loops_for
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.loops import loops_for
+from node2seq.ops.late import loops_for
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.

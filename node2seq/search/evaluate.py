@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
 
-import numpy as np
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data import Split, make_split
+from node2seq.data import Split, halves, make_split
 from node2seq.recipes import Recipe
 from node2seq.search.recipe import with_settings
 from node2seq.search.space import Space
@@ -117,7 +115,7 @@ class Evaluator:
             rows = []
             for (trial, seed), outcome in zip(runs, outcomes, strict=True):
                 result = outcome.result
-                judged = result and (result.test or result.val)
+                judged = result and (result.test or result.val)  # a single validation node does both
                 figures = (judged.accuracy, result.best.epoch) if result and judged else (None, None)
                 rows.append((trial, seed, *figures, outcome.error, outcome.seconds))
             self.trials.add(rows)
@@ -164,17 +162,6 @@ class Evaluator:
 
     def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:
         return self._shape(run), run[0].number, run[1]
-
-
-def halves(val: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """The validation nodes that choose a training's epoch and those that judge it.
-
-    A single node does both: then nobody is left, and what it chose is what counts.
-    """
-    words = np.random.Philox(key=seed).random_raw(val.numel())
-    mixed = val[torch.from_numpy(words.argsort(kind="stable"))]
-    half = (val.numel() + 1) // 2
-    return mixed[:half].sort().values, mixed[half:].sort().values
 
 
 def _cut_short(runs: Sequence[tuple[Trial, int]], progress: Progress, prune: Prune) -> list[bool]:

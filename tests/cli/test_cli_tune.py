@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from node2seq.cli import tune
-from node2seq.data import load, make_split, write_graph
+from node2seq.data import halves, load, make_split, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs import Source
-from node2seq.search.evaluate import Standing, halves
+from node2seq.search.evaluate import Standing
 from node2seq.search.halving import Halving
 from node2seq.search.recipe import read_toml
 from node2seq.search.session import Request, run
