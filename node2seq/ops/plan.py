@@ -11,6 +11,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops.late import loops_for
+from node2seq.ops.reach import Reach
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 
@@ -86,6 +87,27 @@ def build_sequences(
     return Sequences(Rows(ptr, target), index, num_sources)
 
 
+def checked_sequences(
+    source: Tensor,
+    target: Tensor,
+    num_sources: int,
+    num_targets: int,
+    add_self_loops: bool,
+    merge_duplicates: bool,
+) -> Sequences:
+    """The same, after a look at the node ids; not while compiling, exporting or capturing."""
+    if not is_tracing():
+        check_ids(source, target, num_sources, num_targets)
+    return build_sequences(
+        source,
+        target,
+        num_sources,
+        num_targets,
+        add_self_loops=add_self_loops,
+        merge_duplicates=merge_duplicates,
+    )
+
+
 def _ascending(key: Tensor, end: int) -> Tensor:
     """Whole numbers from 0 to ``end - 1`` in their order."""
     on_cpu = key.device.type == "cpu" and not is_tracing()
@@ -128,3 +150,24 @@ class PlanCache:
 
 
 PLANS = PlanCache()
+
+
+def find_sequences(
+    owner: Tensor,
+    graph: tuple[str, int, int, bool, bool],
+    edges: Callable[[], tuple[Tensor, Tensor]],
+    hops: int = 1,
+) -> tuple[Sequences, Reach | None]:
+    """The sequences of a graph, and who lies within several hops; both built once and found again.
+
+    Args:
+        owner (torch.Tensor): What the graph is known by.
+        graph (tuple): The flow, the number of sources and of targets, whether there are self entries and
+            whether duplicates are merged.
+        edges (callable): Gives the source and the target of each edge.
+        hops (int): How far away neighbours may be.
+    """
+    sequences = PLANS.get(owner, graph, lambda: checked_sequences(*edges(), *graph[1:]))
+    if hops == 1:
+        return sequences, None
+    return sequences, PLANS.get(owner, (*graph, hops), lambda: Reach(sequences, hops))
