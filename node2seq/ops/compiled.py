@@ -38,7 +38,8 @@ class Graph(NamedTuple):
 
     def most_entries(self, edge_index: Tensor) -> int:
         """How many entries a copy has if no edge is dropped."""
-        loops = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
+        # Not the built-in one: traced, it would take note of which is smaller.
+        loops: Any = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
         return edge_index.size(1) + loops
 
     def find(self, edge_index: Tensor, hops: int = 1) -> tuple[Sequences, Reach | None]:
@@ -76,9 +77,9 @@ class Call(NamedTuple):
     graph: Sequence[int]
     edge_index: Tensor
     first: Tensor
-    second: Tensor | None = None
-    wants: Sequence[bool] = (False, False)  # whether each of them wants a gradient
-    number: float = 0.0
+    second: Tensor  # of no meaning where neighbours are only arranged
+    number: float  # no default: traced from there, it would be one of the graph's inputs
+    wants: Sequence[bool] = (False, False)  # whether each of the two wants a gradient
     # How neighbours are chosen and sorted:
     order: str = "attention"
     hops: int = 1
@@ -130,7 +131,6 @@ class Call(NamedTuple):
 
     def shape(self) -> tuple[int, ...]:
         """The shape of what it makes."""
-        assert self.second is not None
         graph, channels = Graph(*self.graph), self.first.size(-1)
         rows = graph.num_targets * graph.copies
         if self.function.startswith("convolve"):
@@ -143,8 +143,9 @@ class Call(NamedTuple):
 
 
 _CALL = (
-    "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor first, Tensor? second, "
-    "bool[] wants, float number, str order, int hops, bool joint, Tensor? threshold, Tensor? query, Tensor? seed"
+    "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor first, Tensor second, "
+    "float number, bool[] wants, str order, int hops, bool joint, "
+    "Tensor? threshold, Tensor? query, Tensor? seed"
 )
 
 
@@ -186,22 +187,21 @@ def _(_grad: Tensor, _token: Tensor, *arguments: Any) -> list[Tensor]:
     return [tensor.new_empty(tensor.shape) for tensor, wants in both if wants]
 
 
+_TENSORS = ("edge_index", "first", "second", "threshold", "query", "seed")
+
+
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    call = Call(*inputs)
-    ctx.call = call._replace(edge_index=None, first=None, second=None, threshold=None, query=None, seed=None)
-    ctx.save_for_backward(
-        output[1], call.edge_index, call.first, call.second, call.threshold, call.query, call.seed
-    )
+    fields = Call(*inputs)._asdict()
+    ctx.save_for_backward(output[1], *(fields.pop(name) for name in _TENSORS))
+    ctx.others = fields
 
 
-def _differentiate(ctx: Any, grad: Tensor, _token: Tensor) -> tuple:
-    token, edge_index, first, second, threshold, query, seed = ctx.saved_tensors
-    call = ctx.call._replace(
-        edge_index=edge_index, first=first, second=second, threshold=threshold, query=query, seed=seed
-    )
-    found = iter(_backward(grad, token, *call))
-    first, second = (next(found) if wants else None for wants in call.wants)
-    return tuple(Call(*[None] * len(call))._replace(first=first, second=second))
+def _differentiate(ctx: Any, grad: Tensor, _token: Tensor) -> tuple[Tensor | None, ...]:
+    token, *tensors = ctx.saved_tensors
+    call = Call(**ctx.others, **dict(zip(_TENSORS, tensors, strict=True)))
+    wanted = [name for name, wants in zip(("first", "second"), call.wants, strict=True) if wants]
+    gradients = dict(zip(wanted, _backward(grad, token, *call), strict=True))
+    return tuple(gradients.get(name) for name in Call._fields)
 
 
 _forward.register_autograd(_differentiate, setup_context=_keep)
@@ -212,6 +212,7 @@ def _winner(*arguments: Any) -> Tensor:
     """The winning window of each channel."""
     call = Call(*arguments)
     _, winner = call.convolve(call.first, call.second)
+    assert winner is not None
     return winner.long()
 
 
@@ -222,12 +223,12 @@ def _(*arguments: Any) -> Tensor:
 
 
 @_op("arrange", "(Tensor, Tensor, Tensor)")
-def _arrange(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _arrange(*arguments: Any) -> tuple[Tensor, ...]:
     """The node, the score and the entry at each position."""
     call = Call(*arguments)
     graph, (ranking, _) = Graph(*call.graph), call.arrange(call.first)
-    node, score, entry = (graph.pad(values, call.edge_index) for values in ranking)
-    return node, score, entry
+    node, score, entry = ranking
+    return tuple(graph.pad(values, call.edge_index) for values in (node, score, entry))
 
 
 @_arrange.register_fake
@@ -317,8 +318,9 @@ class TracedRanking:
         """Its entry among the graph's own, or −1 for a non-local node."""
         return self._tensors()[2]
 
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return _arrange(*self.call._replace(first=self.call.first.detach()))
+    def _tensors(self) -> tuple[Tensor, ...]:
+        key = self.call.first.detach()
+        return _arrange(*self.call._replace(first=key, second=key))
 
     def rearrange(self, seed: Tensor | None) -> TracedRanking:
         """The same in a fixed order; see :func:`node2seq.ops.order.rearrange`."""
@@ -347,7 +349,7 @@ class CompiledBackend:
 
     def arrange(self, query: Tensor, key: Tensor, sequences: TracedSequences) -> TracedRanking:
         """Scores each target's neighbours and ranks them."""
-        call = self._call("arrange", sequences, key)
+        call = self._call("arrange", sequences, key, key, 0.0)
         return TracedRanking(sequences, call if query is key else call._replace(query=query.detach()))
 
     def select(
@@ -379,24 +381,21 @@ class CompiledBackend:
 
     def aggregate(self, x: Tensor, sequences: TracedSequences, weight: Tensor) -> Tensor:
         """The weighted sum of each target's sources."""
-        return _result(self._call("aggregate", sequences, x, weight))
+        return _result(self._call("aggregate", sequences, x, weight, 0.0))
 
     def attention(self, source: Tensor, target: Tensor, sequences: TracedSequences, slope: float) -> Tensor:
         """The softmax over each sequence of an activated sum of two terms."""
-        return _result(self._call("attention", sequences, source, target)._replace(number=slope))
+        return _result(self._call("attention", sequences, source, target, slope))
 
     def largest(self, x: Tensor, sequences: TracedSequences, weight: Tensor, count: int) -> Tensor:
         """The largest weighted source values of each sequence, channel by channel."""
-        return _result(self._call("largest", sequences, x, weight.detach())._replace(number=float(count)))
+        return _result(self._call("largest", sequences, x, weight.detach(), float(count)))
 
-    def _call(
-        self, function: str, sequences: TracedSequences, first: Tensor, second: Tensor | None = None
-    ) -> Call:
-        return Call(function, self.name, list(sequences.graph), sequences.edge_index, first, second)
+    def _call(self, function: str, sequences: TracedSequences, *given: Any) -> Call:
+        return Call(function, self.name, list(sequences.graph), sequences.edge_index, *given)
 
 
 def _result(call: Call) -> Tensor:
     """What a call makes; differentiable in its two tensors."""
-    assert call.second is not None
     wants = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (call.first, call.second)]
     return _forward(*call._replace(wants=wants))[0]
