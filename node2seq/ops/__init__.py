@@ -17,7 +17,8 @@ and may have ``arrange``, which scores and ranks in one step, and ``select``, th
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
-imported when first used.
+imported when first used. Under ``torch.compile`` they run within the opaque ops of ``compiled``; what is
+exported takes ``reference``.
 """
 
 from __future__ import annotations

@@ -58,11 +58,11 @@ def counter_dropout(
     """
     if not isinstance(p, Tensor) and p == 0:
         return x
-    is_tracing = torch.compiler.is_compiling()
-    if is_tracing and not torch.compiler.is_exporting():
+    is_tracing, fuses = torch.compiler.is_compiling(), x.is_cuda and x.dtype == torch.float32
+    if fuses and is_tracing and not torch.compiler.is_exporting():
         rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)
         return _drop_compiled(x, rate, rates, seed, step, layer, nodes, whole_rows)[0]
-    if x.is_cuda and x.dtype == torch.float32 and not is_tracing and (kernels := fused_kernels()):
+    if fuses and not is_tracing and (kernels := fused_kernels()):
         return kernels.drop(x, p, seed, step, layer, nodes, whole_rows)
     if nodes is None:
         nodes = torch.arange(x.size(-2), device=x.device)
@@ -101,7 +101,7 @@ def _keep(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tenso
     return word >= least[:, None, None]
 
 
-# One opaque step of an exported graph, whose result is kept for the backward pass. What a compiler can see
+# One opaque step of a traced graph, whose result is kept for the backward pass. What a compiler can see
 # through it works out again there, from a step that was counted up since: other elements would be dropped.
 _keep_traced = torch.library.custom_op("node2seq::keep", _keep, mutates_args=())
 
@@ -122,7 +122,7 @@ def _drop_compiled(
     nodes: Tensor | None,
     whole_rows: bool,
 ) -> tuple[Tensor, Tensor]:
-    """One opaque step of a compiled graph, and the seed and the step as they were, for the backward pass."""
+    """The fused kernel as one opaque step; and the seed and the step as they were, for the backward pass."""
     p = rate if rates is None else rates
     dropped = counter_dropout(x, p, seed, step, layer, nodes, whole_rows)
     return dropped.contiguous(), torch.stack([seed, step])
