@@ -151,7 +151,24 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
             fused.convolve_max(x, taps, sequences)[0].sum().backward()
             fused.convolve_sum(x, taps, sequences).sum().backward()
             fused.convolve_sum(x, taps, scored).sum().backward()
+    _compile_layer(kernel_sizes)
     return compiler
+
+
+def _compile_layer(kernel_sizes: tuple[int, ...]) -> None:
+    """The same with own rows: as many rows as sources."""
+    lengths = torch.cat([torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000]), torch.ones(2991).long()])
+    index = torch.cat([torch.arange(int(length)) for length in lengths])
+    rows = ops.Rows.from_lengths(lengths)
+    sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
+    root, bias = torch.zeros(64, 64, requires_grad=True), torch.zeros(64, requires_grad=True)
+    x = torch.zeros(3000, 64, requires_grad=True)
+    scored = fused.arrange(x.detach(), x.detach(), sequences).ranked(sequences, 1)
+    for kernel_size in kernel_sizes:
+        taps = torch.zeros(kernel_size, 64, 64, requires_grad=True)
+        for readout in ("max", "sum", "mean"):
+            for order in (sequences, scored):
+                fused.layer(x, taps, root, bias, order, readout)[0].sum().backward()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ Each backend is a module with the same functions and the same results:
 ``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
 =================  =======================================================================================
 
-and may have ``arrange``, which scores and ranks in one step, and ``select``, the whole non-local selection.
+and may have ``arrange``, which scores and ranks in one step, ``select``, the whole non-local selection, and
+``layer``, which convolves, reads out and adds the own features and the bias in one step.
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
