@@ -52,18 +52,16 @@ def sequences_of(
         )
     owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
     key = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
+    expect_backward = torch.is_grad_enabled()
 
     def build() -> ops.Sequences:
-        source, target = edges_of(edge_index, flow)
-        if not ops.is_tracing():
-            ops.check_ids(source, target, num_sources, num_targets)
         return ops.build_sequences(
-            source,
-            target,
+            *edges_of(edge_index, flow),
             num_sources,
             num_targets,
             add_self_loops=add_self_loops,
             merge_duplicates=merge_duplicates,
+            expect_backward=expect_backward,
         )
 
     if torch.compiler.is_compiling():

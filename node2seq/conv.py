@@ -1,6 +1,7 @@
 """The layer: score → rank → convolve → read out."""
 
 # No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -228,7 +229,7 @@ class Node2SeqConv(MessagePassing):
         out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
 
         # Autocast would round the projection to 16 bits, which reorders a third of the longer sequences.
-        with torch.autocast(x_src.device.type, enabled=False):
+        with _without_autocast(x_src.device.type):
             key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             shared = self.lin_dst is None and x_dst is x_src
             query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
@@ -431,6 +432,11 @@ class Node2SeqConv(MessagePassing):
         return (
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size})"
         )
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    """Leaves autocast for a while; where it is off already, that would take as long as starting a kernel."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _project(lin: Linear, x: Tensor) -> Tensor:

@@ -164,6 +164,49 @@ def check_plan(all_lengths: list[int]) -> None:
     assert graph.transposed.target.tolist() == [rows_of[entry] for entry in entries]
 
 
+def check_building(nodes: int, edges: int) -> None:
+    """Sequences and plans of new graphs: duplicates, loops, empty rows, ids that do not exist."""
+    for num_sources, num_targets in ((nodes, nodes), (nodes, nodes // 2), (nodes // 2, nodes)):
+        sizes = (num_sources, num_targets)
+        source = torch.randint(0, num_sources, (edges,), device=DEVICE)
+        target = torch.randint(0, num_targets, (edges,), device=DEVICE) // 2 * 2
+        target[: edges // 3] = 0  # a hub
+        for loops, merge, backward in itertools.product((True, False), repeat=3):
+            how = {"add_self_loops": loops, "merge_duplicates": merge}
+            found = fused.build(source, target, *sizes, **how, expect_backward=backward)
+            truth = ops.build_sequences(source.cpu(), target.cpu(), *sizes, **how)
+            assert found is not None
+            for ours, plain in (
+                (found.rows.ptr, truth.rows.ptr),
+                (found.rows.target, truth.rows.target),
+                (found.index, truth.index),
+            ):
+                assert ours.dtype == plain.dtype
+                assert torch.equal(ours.cpu(), plain), f"{sizes} {how}"
+            built, alone = plan.plan_of(found), plan.GraphPlan(found)
+            assert ("transposed" in vars(built)) == backward
+            assert torch.equal(built.index, alone.index)
+            _assert_same_work(built.work, alone.work)
+            assert torch.equal(built.transposed.target, alone.transposed.target)
+            assert torch.equal(built.transposed.entry, alone.transposed.entry)
+            _assert_same_work(built.transposed.work, alone.transposed.work)
+            for wrong in (-1, num_sources) if edges else ():
+                bad = source.clone()
+                bad[edges // 2] = wrong
+                assert fused.build(bad, target, *sizes, **how, expect_backward=backward) is None
+
+
+def _assert_same_work(ours: plan.Work, theirs: plan.Work) -> None:
+    for name, value in vars(theirs).items():
+        other = getattr(ours, name)
+        if isinstance(value, plan.Chunks):
+            assert torch.equal(other.row, value.row)
+            assert torch.equal(other.first, value.first)
+        else:
+            same = torch.equal(other, value) if isinstance(value, Tensor) else other == value
+            assert same, name
+
+
 def check_rank() -> None:
     """Exact integers: infinities, subnormal numbers, both zeros, many ties, hubs that are merged."""
     sequences = ragged(LENGTHS, SOURCES)
@@ -602,6 +645,8 @@ def check_large_offsets() -> None:
 SMALL: dict[str, Callable[[], None]] = {
     "plan": partial(check_plan, LENGTHS),
     "plan of many rows": partial(check_plan, LENGTHS * 40),
+    "building": partial(check_building, 30, 90),
+    "building of nothing": partial(check_building, 2, 0),
     "rank": check_rank,
     "score": check_score,
     **{
@@ -628,6 +673,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "choice": check_choice,
 }
 LARGE: dict[str, Callable[[], None]] = {
+    "building, real blocks": partial(check_building, 20_000, 100_000),
     "large hub": check_large_hub,
     "diverged, real blocks": partial(check_diverged, REAL_LENGTHS, 1200),
     "equal scores, real blocks": partial(check_equal_scores, REAL_LENGTHS, 1200),

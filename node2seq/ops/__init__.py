@@ -35,7 +35,7 @@ from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
 from node2seq.ops.late import fused_kernels, loops_for, native_loops
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
 from node2seq.ops.order import rearrange
-from node2seq.ops.plan import PLANS, build_sequences, check_ids, is_tracing
+from node2seq.ops.plan import PLANS, build_sequences, is_tracing
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking, select
 from node2seq.ops.sequences import Rows, Sequences
@@ -54,7 +54,6 @@ __all__ = [
     "arrange",
     "build_sequences",
     "check_backend",
-    "check_ids",
     "choose_backend",
     "counter_dropout",
     "is_tracing",

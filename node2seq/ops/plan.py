@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.late import loops_for
+from node2seq.ops.late import fused_kernels, loops_for
 from node2seq.ops.sequences import Rows, Sequences, lasting
+
+# Kernels number entries with 32 bits.
+_MOST_ENTRIES = 2**31 - 2**16
 
 
 def is_tracing() -> bool:
@@ -52,12 +55,38 @@ def build_sequences(
     *,
     add_self_loops: bool,
     merge_duplicates: bool,
+    expect_backward: bool = False,
 ) -> Sequences:
     """Sorts edges into sequences, sources ascending; a self entry counts once.
 
-    While tracing, no shape depends on values: dropped edges go to a row behind the last and stay there.
+    Node ids are checked. While tracing they are not, and no shape depends on values: dropped edges go to a
+    row behind the last and stay there.
+
+    Args:
+        source (torch.Tensor): The source of each edge, [E].
+        target (torch.Tensor): Its target, [E].
+        num_sources (int): The number of source nodes M.
+        num_targets (int): The number of target nodes N.
+        add_self_loops (bool): Whether each node is its own source.
+        merge_duplicates (bool): Whether an edge that is listed twice counts once.
+        expect_backward (bool): Whether what a backward pass reads is built at once, where that is cheaper.
     """
     source, target = source.long(), target.long()
+    kernels = fused_kernels() if source.is_cuda and not is_tracing() else None
+    if kernels is not None and source.numel() + num_targets < _MOST_ENTRIES:
+        built = kernels.build(
+            source,
+            target,
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+            expect_backward=expect_backward,
+        )
+        if built is not None:
+            return built
+    if not is_tracing():
+        check_ids(source, target, num_sources, num_targets)
     span = max(num_sources, 1)
     dropped = num_targets * span
     key = target * span + source

@@ -185,6 +185,7 @@ class _WindowSum(torch.autograd.Function):
     ) -> Tensor:
         ctx.sums = Sums(is_mean, root is not None)
         summed, place, ctx.plan = _tap_sums(plain(x), sequences, weight.size(-3), ctx.sums)
+        ctx.shape = summed.shape[1:]
         summed = summed.flatten(1)  # [N, K * C], or (K + 1) * C
         needs_weight = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         ctx.save_for_backward(summed if needs_weight else None, weight, root, place)
@@ -207,7 +208,7 @@ class _WindowSum(torch.autograd.Function):
         if needs_x:
             # Prefix sums over taps commute with the projection: of K small matrices instead of N · K rows.
             matrix = matrix_of(weight.cumsum(-3), root).transpose(-2, -1)  # [D, K * C], or (K + 1) * C
-            prefix = reference.project(grad, matrix).view(grad.size(0), -1, weight.size(-2))
+            prefix = reference.project(grad, matrix).view(grad.size(0), *ctx.shape)
             grad_x = window_sum_grad(prefix, place, ctx.plan, weight.size(-3), ctx.sums)
         return grad_x, grad_weight, grad_root, by_run.sum(-2) if needs_bias else None, None, None
 
