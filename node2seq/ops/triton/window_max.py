@@ -378,7 +378,7 @@ def window_max_grad(
         BLOCK_E=tile.block,
         BLOCK_T=tap_width,
         BLOCK_C=width,
-        num_warps=tile.warps if tap_width <= 4 else 2 * tile.warps,
+        num_warps=tile.warps,
     )
     sum_parts(parts, work, out)
     return out
