@@ -50,6 +50,7 @@ from node2seq.ops.triton import (
 
 ROOT = Path(__file__).parents[1]
 DEVICE = torch.device("cuda")
+SUMS = row_ends.Sums(is_mean=False, with_own=False)
 CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
 
 
@@ -164,8 +165,8 @@ class Steps:
         weight = torch.randn(CHANNELS, kernel_size * CHANNELS, device="cuda")
         table = (self.key @ weight).view(-1, kernel_size, CHANNELS)
         grad = torch.randn_like(self.key)
-        _, winner, short = window_max.window_max(table, self.ranked)
-        summed, under = row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size)
+        _, winner, short = window_max.window_max(table, self.ranked, kernel_size)
+        summed, under = row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS)
         summed = summed.flatten(1)
         ones = torch.ones(entries, device="cuda")
         return {
@@ -174,19 +175,25 @@ class Steps:
             "rank": (lambda: sorting.sort_rows(self.scores, self.ties, self.plan), entries * 20),
             "score_and_rank": (self.arrange, rows + entries * 12),
             "project": (lambda: self.key @ weight, self.key.nbytes + table.nbytes),
-            "window_max": (lambda: window_max.window_max(table, self.ranked), rows * kernel_size),
+            "window_max": (
+                lambda: window_max.window_max(table, self.ranked, kernel_size),
+                rows * kernel_size,
+            ),
             "window_max_grad": (
                 lambda: window_max.window_max_grad(
-                    grad, winner, short, self.ranked.place, self.plan, table.shape
+                    grad, winner, short, self.ranked.place, self.plan, table.shape, kernel_size
                 ),
                 rows + rows // 4,
             ),
-            "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size), rows),
+            "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size, SUMS), rows),
             "scored_window_sum": (
-                lambda: row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size),
+                lambda: row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS),
                 rows + entries * 5 + table.nbytes,
             ),
-            "window_sum_grad": (lambda: window_sum.window_sum_grad(table, under, self.plan), rows),
+            "window_sum_grad": (
+                lambda: window_sum.window_sum_grad(table, under, self.plan, kernel_size, SUMS),
+                rows,
+            ),
             "project_sums": (lambda: summed @ weight.view(-1, CHANNELS), table.nbytes + self.key.nbytes),
             "weight_grad": (lambda: summed.t() @ grad, table.nbytes + self.key.nbytes),
             "segment_sum": (
@@ -265,7 +272,7 @@ def _short_variants(found: Steps) -> None:
         rank = partial(
             short_rows.rank_short_rows, None, found.key, found.key, found.ties, found.plan, bucket, *out
         )
-        add = partial(row_ends.sum_short_rows, found.key, found.key, found.plan, bucket, taps, under)
+        add = partial(row_ends.sum_short_rows, found.key, found.key, found.plan, bucket, 3, SUMS, taps, under)
         for name, step in (("rank", rank), ("sum", add)):
             timed = []
             for short_rows.PER_WARP in SHORT_VARIANTS:
@@ -285,7 +292,7 @@ def _width_variants(found: Steps) -> None:
         found.plan = plan.GraphPlan(found.sequences)
         found.sequences.plans["triton"] = found.plan
         rank = median_ms(found.arrange, 3)
-        add = median_ms(lambda: row_ends.scored_window_sum(found.key, found.key, found.plan, 3), 3)
+        add = median_ms(lambda: row_ends.scored_window_sum(found.key, found.key, found.plan, 3, SUMS), 3)
         print(f"short rows of {short}: score_and_rank {rank:.3f}, scored_window_sum {add:.3f}", flush=True)
     plan.SHORT_WIDTHS, plan.SORT_WIDTHS = used
 

@@ -52,7 +52,14 @@ def sequences_of(
         )
     graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
     if torch.compiler.is_exporting():
-        return ops.checked_sequences(*edges_of(edge_index, flow), *graph[1:]), None
+        sequences = ops.build_sequences(
+            *edges_of(edge_index, flow),
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+        )
+        return sequences, None
     if torch.compiler.is_compiling():
         return _traced(edge_index, *graph), None
     owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index

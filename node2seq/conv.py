@@ -1,6 +1,7 @@
 """The layer: score → rank → convolve → read out."""
 
 # No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch_geometric.utils import softmax
 from node2seq import ops
 from node2seq.adjacency import edges_of, sequences_of
 from node2seq.errors import Node2SeqError, check_choice
-from node2seq.listening import is_listened_to
+from node2seq.listening import is_bare_linear, is_listened_to
 
 READOUTS = ("max", "mean", "sum")
 ROOTS = ("projected", "input")
@@ -228,7 +229,7 @@ class Node2SeqConv(MessagePassing):
         out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
 
         # Autocast would round the projection to 16 bits, which reorders a third of the longer sequences.
-        with torch.autocast(x_src.device.type, enabled=False):
+        with _without_autocast(x_src.device.type):
             key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             shared = self.lin_dst is None and x_dst is x_src
             query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
@@ -257,16 +258,22 @@ class Node2SeqConv(MessagePassing):
             )
             if self.order != "attention":
                 ranking = ops.rearrange(ranking, sequences, seed=self.order_seed)
-            if is_listened_to(self) or type(self).message is not Node2SeqConv.message:
-                out, winner = self._propagate_messages(edge_index, key, query, sequences, ranking)
+            is_plain = not is_listened_to(self) and type(self).message is Node2SeqConv.message
+            ranked = ranking.ranked(sequences, self.hops) if is_plain else None
+            own_is_key = shared and self.root == "projected" and is_bare_linear(self.lin_root)
+            if is_plain and own_is_key and hasattr(backend, "layer"):  # eqs. 5 to 7 in one step
+                out, winner = self._convolve_and_add(key, ranked, backend)
+                out = out.view(shape)
             else:
-                ranked = ranking.ranked(sequences, self.hops)
-                out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
-            if len(shape) == 3:
-                out, query = out.view(shape), query.view(shape)
-            root = query if self.root == "projected" else x_dst
-            out = out + _project(self.lin_root, root)  # eq. 7
-            out = ops.add_bias(out, self.bias)
+                if is_plain:
+                    out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
+                else:
+                    out, winner = self._propagate_messages(edge_index, key, query, sequences, ranking)
+                if len(shape) == 3:
+                    out, query = out.view(shape), query.view(shape)
+                root = query if self.root == "projected" else x_dst
+                out = out + _project(self.lin_root, root)  # eq. 7
+                out = ops.add_bias(out, self.bias)
         out = out.to(out_dtype)
 
         if return_trace:
@@ -282,13 +289,12 @@ class Node2SeqConv(MessagePassing):
         return threshold
 
     def _convolve(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
-        weight = self._kernel(x.dtype)
-        if self.readout == "max":
-            return backend.convolve_max(x, weight, ranked)
-        out = backend.convolve_sum(x, weight, ranked)
-        if self.readout == "mean":
-            out = out / ranked.rows.windows(self.kernel_size)[:, None]
-        return out, None
+        return ops.convolve(x, self._kernel(x.dtype), ranked, self.readout, backend)
+
+    def _convolve_and_add(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        root = self.lin_root.weight.to(x.dtype)
+        return backend.layer(x, self._kernel(x.dtype), root, bias, ranked, self.readout)
 
     def _kernel(self, dtype: torch.dtype) -> Tensor:
         """The weights of the convolution as one matrix per tap, [K, D, D]."""
@@ -420,6 +426,11 @@ class Node2SeqConv(MessagePassing):
         return (
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size})"
         )
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    """Leaves autocast for a while; where it is off already, that would take as long as starting a kernel."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _project(lin: Linear, x: Tensor) -> Tensor:

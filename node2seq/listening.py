@@ -3,7 +3,8 @@
 from typing import Any
 
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
+from torch.nn import Module
+from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.utils import is_torch_sparse_tensor
 
 
@@ -18,6 +19,17 @@ def is_listened_to(layer: MessagePassing) -> bool:
         layer._aggregate_forward_hooks,
     )
     return bool(layer.explain) or any(hooks)
+
+
+def is_bare_linear(module: Module) -> bool:
+    """Whether a linear layer may be read as a matrix: nobody put another in its place or hooks onto it."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return type(module) is Linear and not any(hooks)
 
 
 def can_fuse(layer: MessagePassing, edge_index: Any) -> bool:

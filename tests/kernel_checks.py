@@ -164,6 +164,49 @@ def check_plan(all_lengths: list[int]) -> None:
     assert graph.transposed.target.tolist() == [rows_of[entry] for entry in entries]
 
 
+def check_building(nodes: int, edges: int) -> None:
+    """Sequences and plans of new graphs: duplicates, loops, empty rows, ids that do not exist."""
+    for num_sources, num_targets in ((nodes, nodes), (nodes, nodes // 2), (nodes // 2, nodes)):
+        sizes = (num_sources, num_targets)
+        source = torch.randint(0, num_sources, (edges,), device=DEVICE)
+        target = torch.randint(0, num_targets, (edges,), device=DEVICE) // 2 * 2
+        target[: edges // 3] = 0  # a hub
+        for loops, merge, backward in itertools.product((True, False), repeat=3):
+            how = {"add_self_loops": loops, "merge_duplicates": merge}
+            found = fused.build(source, target, *sizes, **how, expect_backward=backward)
+            truth = ops.build_sequences(source.cpu(), target.cpu(), *sizes, **how)
+            assert found is not None
+            for ours, plain in (
+                (found.rows.ptr, truth.rows.ptr),
+                (found.rows.target, truth.rows.target),
+                (found.index, truth.index),
+            ):
+                assert ours.dtype == plain.dtype
+                assert torch.equal(ours.cpu(), plain), f"{sizes} {how}"
+            built, alone = plan.plan_of(found), plan.GraphPlan(found)
+            assert ("transposed" in vars(built)) == backward
+            assert torch.equal(built.index, alone.index)
+            _assert_same_work(built.work, alone.work)
+            assert torch.equal(built.transposed.target, alone.transposed.target)
+            assert torch.equal(built.transposed.entry, alone.transposed.entry)
+            _assert_same_work(built.transposed.work, alone.transposed.work)
+            for wrong in (-1, num_sources) if edges else ():
+                bad = source.clone()
+                bad[edges // 2] = wrong
+                assert fused.build(bad, target, *sizes, **how, expect_backward=backward) is None
+
+
+def _assert_same_work(ours: plan.Work, theirs: plan.Work) -> None:
+    for name, value in vars(theirs).items():
+        other = getattr(ours, name)
+        if isinstance(value, plan.Chunks):
+            assert torch.equal(other.row, value.row)
+            assert torch.equal(other.first, value.first)
+        else:
+            same = torch.equal(other, value) if isinstance(value, Tensor) else other == value
+            assert same, name
+
+
 def check_rank() -> None:
     """Exact integers: infinities, subnormal numbers, both zeros, many ties, hubs that are merged."""
     sequences = ragged(LENGTHS, SOURCES)
@@ -246,6 +289,52 @@ def check_scored_sum() -> None:
             assert_close(run, [normal(sources, 16), normal(3, 16, 16)], normal(len(lengths), 16))
 
 
+def whole_layer(readout: str, sequences: ops.Sequences, is_learned: bool) -> Callable[..., Any]:
+    """Convolution, readout, own rows and bias, by backend: in one step, or one after the other.
+
+    The order is that of the rows' products, or as given.
+    """
+
+    def run(backend: Any, x: Tensor, weight: Tensor, root: Tensor, bias: Tensor) -> Any:
+        ranked = sequences
+        if is_learned:
+            ranked = ops.arrange(x, x, sequences, backend=backend).ranked(sequences, 1)
+        if backend is fused:
+            out, winner = fused.layer(x, weight, root, bias, ranked, readout)
+        else:
+            step = backend.convolve_max if readout == "max" else backend.convolve_sum
+            out = step(x, weight, ranked)
+            out, winner = out if readout == "max" else (out, None)
+            if readout == "mean":
+                out = out / sequences.rows.windows(weight.size(-3))[:, None]
+            out = out + reference.project(x, root.transpose(-2, -1))
+            out = (out.view(*root.shape[:-2], -1, out.size(-1)) + bias.unsqueeze(-2)).flatten(0, -2)
+        return out if winner is None else (out, winner)
+
+    return run
+
+
+def check_own_rows(kernel_sizes: tuple[int, ...], is_learned: bool, runs: int) -> None:
+    """Own rows and bias in the same step: hubs, empty rows, rows of no sequence, several runs."""
+    lengths = [*LENGTHS, *[2] * (SOURCES - len(LENGTHS))]
+    union = ragged(lengths, SOURCES).copies(runs)
+    lead = (runs,) if runs > 1 else ()
+
+    def inputs(draw: Callable[..., Tensor], kernel_size: int) -> list[Tensor]:
+        shapes = [(kernel_size, 6, 6), (6, 6), (6,)]
+        return [draw(runs * SOURCES, 6), *(draw(*lead, *shape) for shape in shapes)]
+
+    for kernel_size in kernel_sizes:
+        for readout in ("max", "sum"):
+            run = whole_layer(readout, union, is_learned)
+            assert_exact(run, inputs(integers, kernel_size), integers(runs * SOURCES, 6))
+        run = whole_layer("mean", union, is_learned)  # quotients are not exact
+        assert_close(run, inputs(normal, kernel_size), normal(runs * SOURCES, 6))
+    kernels = ("window_max", "max_parts", "window_max_grad", "window_sum_grad", "sum_parts")
+    for kernel in (*kernels, *(("sum_short", "sum_long", "sum_hub") if is_learned else ("window_sum",))):
+        assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+
+
 def check_many_channels() -> None:
     """More channels than one program takes."""
     sequences = ragged([3, 0, 20, 1], 24)
@@ -304,7 +393,8 @@ def check_nan_and_ties() -> None:
     lost = torch.full((60, 3), 0x7FFFFFFF, dtype=torch.int32, device=DEVICE).view(torch.float32)
     some = ragged([0, 3, 7, 9, 60], 60)
     scored = fused.arrange(lost[:5], lost, some).ranked(some, 1)
-    summed, under = row_ends.scored_window_sum(lost[:5], lost, plan.plan_of(some), 3)
+    sums = row_ends.Sums(is_mean=False, with_own=False)
+    summed, under = row_ends.scored_window_sum(lost[:5], lost, plan.plan_of(some), 3, sums)
     assert summed[1:].isnan().all()
     codes = [row.sort().values.tolist() for row in under[3:].split([7, 9, 60])]
     assert codes == [[0, 1, *[2] * (length - 4), 5, 8] for length in (7, 9, 60)]
@@ -573,6 +663,8 @@ def check_large_offsets() -> None:
 SMALL: dict[str, Callable[[], None]] = {
     "plan": partial(check_plan, LENGTHS),
     "plan of many rows": partial(check_plan, LENGTHS * 40),
+    "building": partial(check_building, 30, 90),
+    "building of nothing": partial(check_building, 2, 0),
     "rank": check_rank,
     "score": check_score,
     **{
@@ -581,6 +673,9 @@ SMALL: dict[str, Callable[[], None]] = {
         for kernel_size in KERNEL_SIZES
     },
     "scored sum": check_scored_sum,
+    "own rows": partial(check_own_rows, (1, 3), is_learned=True, runs=1),
+    "own rows, order given": partial(check_own_rows, (20,), is_learned=False, runs=1),
+    "own rows of runs": partial(check_own_rows, (3,), is_learned=True, runs=2),
     "many channels": check_many_channels,
     "aggregate": check_aggregate,
     "order kept": check_order_kept,
@@ -597,6 +692,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "choice": check_choice,
 }
 LARGE: dict[str, Callable[[], None]] = {
+    "building, real blocks": partial(check_building, 20_000, 100_000),
     "large hub": check_large_hub,
     "diverged, real blocks": partial(check_diverged, REAL_LENGTHS, 1200),
     "equal scores, real blocks": partial(check_equal_scores, REAL_LENGTHS, 1200),

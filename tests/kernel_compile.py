@@ -21,7 +21,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from node2seq import ops
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import cutting, plan
+from node2seq.ops.triton import building, cutting, plan
 from node2seq.ops.triton.launch import OPTIONS, signature
 from node2seq.ops.triton.sorting import sort_rows
 
@@ -113,18 +113,35 @@ class Compiler:
         return [title for title, kernel in self.compiled.items() if "fma.rn.f32" in kernel.asm["ptx"]]
 
 
-class CountedOrder(cutting.Order):
-    """What a plan is made from, counted here: the kernels that do so are compiled, not run."""
+def read_totals(unread: Any) -> list[list[int]]:
+    """Counts of a plan, counted here: the kernels that do so are compiled, not run."""
+    return [counted(part.ptr) for part in unread]
 
-    @staticmethod
-    def totals(ptr: Tensor, ends: Tensor, sizes: tuple[int, ...]) -> tuple[dict[int, int], int, int]:
-        """As the kernels would count."""
-        length = ptr.diff()
-        parts, chunks = (
-            int(((length[length > size] + size - 1) // size).sum())
-            for size in (plan.ITEM, plan.SORT_WIDTHS[-1])
-        )
-        return {size: int((length > size).sum()) for size in sizes}, parts, chunks
+
+def counted(ptr: Tensor) -> list[int]:
+    """What the kernels would add up for rows that start there."""
+    length = ptr.diff()
+    sizes = cutting._sizes_on(ptr.device, tuple(sorted({plan.ITEM, *plan.SHORT_WIDTHS, *plan.SORT_WIDTHS})))
+    rows = [int((length > size).sum()) for size in sizes.flip(0)[1:]] + [length.numel()]
+    parts, chunks = (
+        int(((length[length > size] + size - 1) // size).sum()) for size in (plan.ITEM, plan.SORT_WIDTHS[-1])
+    )
+    return [*rows, *[rows[-1] + parts] * len(rows), *[rows[-1] + parts + chunks] * len(rows)]
+
+
+class CountedTotals(cutting.Totals):
+    """Knows the rows whose counts it stands for."""
+
+    def __init__(self, ptr: Tensor) -> None:
+        self.ptr = ptr
+
+
+class CountedOrder(cutting.Order):
+    """Leaves counting to :func:`counted`."""
+
+    def __init__(self, ptr: Tensor, *more: Any) -> None:
+        super().__init__(ptr, *more)
+        self.totals = CountedTotals(ptr)
 
 
 def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
@@ -134,12 +151,13 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
         names = vars(import_module(f"{fused.__name__}.{module.name}"))
         if "launch" in names:
             names["launch"] = compiler
-    plan.Order = CountedOrder
+    plan.Order, plan.read_totals = CountedOrder, read_totals
     lengths = torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000])
     rows = ops.Rows.from_lengths(lengths)
     index = torch.cat([torch.arange(int(length)) for length in lengths])
     # One source that stands in many sequences is a hub of the transposed graph.
     sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
+    _compile_building()
     for channels in (64, 5):
         x = torch.zeros(3000, channels, requires_grad=True)
         scored = fused.arrange(torch.zeros(9, channels), x.detach(), sequences).ranked(sequences, 1)
@@ -151,7 +169,37 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
             fused.convolve_max(x, taps, sequences)[0].sum().backward()
             fused.convolve_sum(x, taps, sequences).sum().backward()
             fused.convolve_sum(x, taps, scored).sum().backward()
+    _compile_layer(kernel_sizes)
     return compiler
+
+
+def _compile_building() -> None:
+    """A graph that is new; as nothing runs, it has no entries."""
+
+    def nothing(unread: Any) -> list[list[int]]:
+        return [[0] * (48 if isinstance(part, cutting.Totals) else part.numel()) for part in unread]
+
+    building.read_totals = nothing
+    edges = torch.zeros(2, 5000, dtype=torch.int64)
+    for merge in (False, True):
+        how = {"add_self_loops": True, "merge_duplicates": merge, "expect_backward": True}
+        fused.build(edges[0], edges[1], 3000, 3000, **how)
+
+
+def _compile_layer(kernel_sizes: tuple[int, ...]) -> None:
+    """The same with own rows: as many rows as sources."""
+    lengths = torch.cat([torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000]), torch.ones(2991).long()])
+    index = torch.cat([torch.arange(int(length)) for length in lengths])
+    rows = ops.Rows.from_lengths(lengths)
+    sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
+    root, bias = torch.zeros(64, 64, requires_grad=True), torch.zeros(64, requires_grad=True)
+    x = torch.zeros(3000, 64, requires_grad=True)
+    scored = fused.arrange(x.detach(), x.detach(), sequences).ranked(sequences, 1)
+    for kernel_size in kernel_sizes:
+        taps = torch.zeros(kernel_size, 64, 64, requires_grad=True)
+        for readout in ("max", "sum", "mean"):
+            for order in (sequences, scored):
+                fused.layer(x, taps, root, bias, order, readout)[0].sum().backward()
 
 
 if __name__ == "__main__":

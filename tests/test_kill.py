@@ -43,12 +43,17 @@ seconds = time.monotonic() - begun
 expected = (folder / "whole" / "model.safetensors").read_bytes()
 moments = random.Random(0)
 landed = 0
-for i in range(repetitions):
+for i in range(5 * repetitions):
+    if landed == repetitions:
+        break
     path = folder / f"run{i}"
     child = start(path, True)
     time.sleep(moments.uniform(0, seconds))
     os.kill(child, signal.SIGKILL)
-    landed += os.waitpid(child, 0)[1] == signal.SIGKILL
+    if os.waitpid(child, 0)[1] == signal.SIGKILL:
+        landed += 1
+    else:  # it came after the end: the machine is faster now than it was
+        seconds *= 0.8
     assert os.waitpid(start(path, True), 0)[1] == 0, f"run {i} did not go on"
     assert (path / "model.safetensors").read_bytes() == expected, f"run {i} differs"
     assert not list(path.glob("*.part")), f"run {i} left a temporary file"
@@ -59,14 +64,12 @@ print(f"killed {landed}")
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("repetitions", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_and_resumed_is_bit_identical(repetitions: int, tmp_path: Path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def test_killed_at_random_moments_and_resumed_is_bit_identical(tmp_path: Path):
+    environment, repetitions = {**os.environ, "OMP_NUM_THREADS": "1"}, 20
     command = [sys.executable, "-c", FORKING, str(tmp_path), str(repetitions)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    killed = int(done.stdout.split()[-1])
-    assert killed >= repetitions // 2  # a kill may come after the end, but most must not
+    assert int(done.stdout.split()[-1]) == repetitions
 
 
 @pytest.mark.slow

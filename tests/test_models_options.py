@@ -68,6 +68,20 @@ def test_smoothing_after_the_first_layer_spreads_what_goes_into_its_activation(g
     torch.testing.assert_close(model(x, edge_index), third(hidden, edge_index))
 
 
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [("relu", F.relu), ("elu", F.elu), ("none", lambda x: x)],
+    ids=["relu", "elu", "none"],
+)
+def test_each_activation_follows_the_first_two_layers(graph, activation, function):
+    x, edge_index = graph
+    model = network(activation=activation).eval()
+    first, second, third = model.convs
+    hidden = function(first(x, edge_index))
+    hidden = hidden + function(second(hidden, edge_index))
+    torch.testing.assert_close(model(x, edge_index), third(hidden, edge_index))
+
+
 def test_own_features_apart_add_what_two_dense_layers_say(graph):
     x, edge_index = graph
     plain, apart = network().eval(), network(own="apart").eval()

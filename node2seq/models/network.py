@@ -19,7 +19,7 @@ LAYERS = ("node2seq", "gcn")
 OWNS = ("mixed", "apart")
 NORMS = ("none", "layer")
 SMOOTHED = ("logits", "first")
-ACTIVATIONS = {"relu": F.relu, "elu": F.elu}
+ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "none": lambda x: x}
 
 
 class Node2Seq(Capturable):
@@ -53,7 +53,7 @@ class Node2Seq(Capturable):
         conv_scale (float): Factor on the initial weights of the convolution. (default: :obj:`1.0`)
         skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.
             (default: :obj:`"sum"`)
-        activation (str): :obj:`"relu"` or :obj:`"elu"`. (default: :obj:`"relu"`)
+        activation (str): :obj:`"relu"`, :obj:`"elu"` or :obj:`"none"`. (default: :obj:`"relu"`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
         node_dropout (float): Dropout of whole nodes' input features. (default: :obj:`0.0`)
@@ -275,7 +275,7 @@ class GCNStar(Node2Seq):
         out_channels (int): Number of classes.
         skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.
             (default: :obj:`"sum"`)
-        activation (str): :obj:`"relu"` or :obj:`"elu"`. (default: :obj:`"relu"`)
+        activation (str): :obj:`"relu"`, :obj:`"elu"` or :obj:`"none"`. (default: :obj:`"relu"`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)

@@ -13,7 +13,8 @@ Each backend is a module with the same functions and the same results:
 ``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
 =================  =======================================================================================
 
-and may have ``arrange``, which scores and ranks in one step, and ``select``, the whole non-local selection.
+and may have ``arrange``, which scores and ranks in one step, ``select``, the whole non-local selection, and
+``layer``, which convolves, reads out and adds the own features and the bias in one step.
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
@@ -30,11 +31,11 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops import eager, order, reference
-from node2seq.ops.backends import BACKEND_NAMES, BACKENDS, arrange, check_backend, running_backend
+from node2seq.ops.backends import BACKEND_NAMES, BACKENDS, arrange, check_backend, convolve, running_backend
 from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
-from node2seq.ops.plan import PLANS, build_sequences, check_ids, checked_sequences, find_sequences, is_tracing
+from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_tracing
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
@@ -55,9 +56,8 @@ __all__ = [
     "arrange",
     "build_sequences",
     "check_backend",
-    "check_ids",
-    "checked_sequences",
     "choose_backend",
+    "convolve",
     "counter_dropout",
     "eager",
     "find_sequences",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
 from node2seq.ops.late import fused_kernels, loops_for, native_loops
+from node2seq.ops.linear import add_bias, linear
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking, select
 from node2seq.ops.sequences import Rows, Sequences
@@ -121,6 +123,38 @@ def arrange(
             )
         reach = reach or Reach(sequences, hops)
         return select(backend, query, key, score, order_of_ties, sequences, reach, threshold, joint)
+
+
+def convolve(
+    x: Tensor, weight: Tensor, ranked: Any, readout: str, backend: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Equations 5 and 6: the readout [N, D] and, of a maximum, the winning window of each channel.
+
+    Args:
+        x (torch.Tensor): The sources' projections, [M, C].
+        weight (torch.Tensor): The taps, [K, C, D].
+        ranked: The sequences in their order, as the backend has them.
+        readout (str): ``max``, ``mean`` or ``sum``.
+        backend: The module that :func:`choose_backend` chose.
+    """
+    if readout == "max":
+        return backend.convolve_max(x, weight, ranked)
+    out = backend.convolve_sum(x, weight, ranked)
+    if readout == "mean":
+        out = out / ranked.rows.windows(weight.size(-3))[:, None]
+    return out, None
+
+
+def layer(
+    x: Tensor, weight: Tensor, root: Tensor, bias: Tensor | None, ranked: Any, readout: str, backend: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Equations 5 to 7 where sources are targets: the same, and the own rows with their bias."""
+    if hasattr(backend, "layer"):
+        return backend.layer(x, weight, root, bias, ranked, readout)
+    out, winner = convolve(x, weight, ranked, readout, backend)
+    runs = root.shape[:-2]  # none, or R
+    own = linear(x.view(*runs, -1, x.size(-1)), root)
+    return add_bias(out.view(own.shape) + own, bias).view(out.shape), winner
 
 
 @torch.library.custom_op("node2seq::select", mutates_args=())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from node2seq.ops.backends import arrange, running_backend
+from node2seq.ops.backends import arrange, convolve, layer, running_backend
 from node2seq.ops.order import rearrange
 from node2seq.ops.plan import find_sequences
 from node2seq.ops.reach import Reach
@@ -70,16 +70,16 @@ class Graph(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The arguments of the ops; what the two tensors are depends on the function."""
+    """The arguments of the ops; what the given tensors are depends on the function."""
 
     function: str
     backend: str  # the user's choice
     graph: Sequence[int]
     edge_index: Tensor
-    first: Tensor
-    second: Tensor  # of no meaning where neighbours are only arranged
+    given: Sequence[Tensor]
+    wants: Sequence[bool]  # whether each of them wants a gradient
     number: float  # no default: traced from there, it would be one of the graph's inputs
-    wants: Sequence[bool] = (False, False)  # whether each of the two wants a gradient
+    readout: str = ""
     # How neighbours are chosen and sorted:
     order: str = "attention"
     hops: int = 1
@@ -105,19 +105,20 @@ class Call(NamedTuple):
             ranking = rearrange(ranking, sequences, self.seed)
         return ranking, sequences
 
-    def convolve(self, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The readout and, of a maximum, the winners."""
+    def convolve(self, key: Tensor, weight: Tensor, *own: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The readout, with the own features and the bias if given, and the winners of a maximum."""
         ranking, sequences = self.arrange(key)
         backend = running_backend(self.backend, key, sequences.rows.num_entries)
         ranked = ranking.ranked(sequences, self.hops)
-        if self.function == "convolve_max":
-            return backend.convolve_max(key, weight, ranked)
-        return backend.convolve_sum(key, weight, ranked), None
+        if not own:
+            return convolve(key, weight, ranked, self.readout, backend)
+        return layer(key, weight, own[0], own[1] if own[1:] else None, ranked, self.readout, backend)
 
-    def run(self, first: Tensor, second: Tensor) -> Tensor:
-        """What the function makes of the two tensors."""
-        if self.function.startswith("convolve"):
-            return self.convolve(first, second)[0]
+    def run(self, *given: Tensor) -> Tensor:
+        """What the function makes of the tensors."""
+        if self.function == "convolve":
+            return self.convolve(*given)[0]
+        first, second = given
         graph = Graph(*self.graph)
         sequences, _ = graph.find(self.edge_index)
         backend = running_backend(self.backend, first, sequences.rows.num_entries)
@@ -131,10 +132,10 @@ class Call(NamedTuple):
 
     def shape(self) -> tuple[int, ...]:
         """The shape of what it makes."""
-        graph, channels = Graph(*self.graph), self.first.size(-1)
+        graph, channels = Graph(*self.graph), self.given[0].size(-1)
         rows = graph.num_targets * graph.copies
-        if self.function.startswith("convolve"):
-            return rows, self.second.size(-1)
+        if self.function == "convolve":
+            return rows, self.given[1].size(-1)
         if self.function == "aggregate":
             return rows, channels
         if self.function == "largest":
@@ -143,8 +144,8 @@ class Call(NamedTuple):
 
 
 _CALL = (
-    "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor first, Tensor second, "
-    "float number, bool[] wants, str order, int hops, bool joint, "
+    "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor[] given, bool[] wants, "
+    "float number, str readout, str order, int hops, bool joint, "
     "Tensor? threshold, Tensor? query, Tensor? seed"
 )
 
@@ -159,49 +160,50 @@ def _op(name: str, returns: str, before: str = "") -> Any:
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     """The result of a function, and the token under which its backward op finds what it needs."""
     call = Call(*arguments)
-    given, token = (call.first, call.second), call.edge_index.new_empty(0)
+    token = call.edge_index.new_empty(0)
     if not any(call.wants):
-        return call.run(*given).contiguous(), token
-    return Record(call.run, given, call.wants).keep(token), token
+        return call.run(*call.given).contiguous(), token
+    return Record(call.run, call.given, call.wants).keep(token), token
 
 
 @_forward.register_fake
 def _(*arguments: Any) -> tuple[Tensor, Tensor]:
     call = Call(*arguments)
-    return call.first.new_empty(call.shape()), call.edge_index.new_empty(0)
+    return call.given[0].new_empty(call.shape()), call.edge_index.new_empty(0)
 
 
 @_op("backward", "Tensor[]", before="Tensor grad, Tensor token, ")
 def _backward(grad: Tensor, token: Tensor, *arguments: Any) -> list[Tensor]:
-    """The gradients of those of the two tensors that want one."""
+    """The gradients of those of the given tensors that want one."""
     call = Call(*arguments)
-    given = (call.first, call.second)
-    record = record_of(token) or Record(call.run, given, call.wants)
-    return record.gradients(given, grad.contiguous())
+    record = record_of(token) or Record(call.run, call.given, call.wants)
+    return record.gradients(call.given, grad.contiguous())
 
 
 @_backward.register_fake
 def _(_grad: Tensor, _token: Tensor, *arguments: Any) -> list[Tensor]:
     call = Call(*arguments)
-    both = zip((call.first, call.second), call.wants, strict=True)
+    both = zip(call.given, call.wants, strict=True)
     return [tensor.new_empty(tensor.shape) for tensor, wants in both if wants]
 
 
-_TENSORS = ("edge_index", "first", "second", "threshold", "query", "seed")
+_TENSORS = ("edge_index", "threshold", "query", "seed")
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     fields = Call(*inputs)._asdict()
-    ctx.save_for_backward(output[1], *(fields.pop(name) for name in _TENSORS))
+    tensors = [fields.pop(name) for name in _TENSORS]
+    ctx.save_for_backward(output[1], *tensors, *fields.pop("given"))
     ctx.others = fields
 
 
-def _differentiate(ctx: Any, grad: Tensor, _token: Tensor) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, grad: Tensor, _token: Tensor) -> tuple:
     token, *tensors = ctx.saved_tensors
-    call = Call(**ctx.others, **dict(zip(_TENSORS, tensors, strict=True)))
-    wanted = [name for name, wants in zip(("first", "second"), call.wants, strict=True) if wants]
-    gradients = dict(zip(wanted, _backward(grad, token, *call), strict=True))
-    return tuple(gradients.get(name) for name in Call._fields)
+    given = tensors[len(_TENSORS) :]
+    call = Call(**ctx.others, given=given, **dict(zip(_TENSORS, tensors[: len(_TENSORS)], strict=True)))
+    found = iter(_backward(grad, token, *call))
+    gradients = [next(found) if wants else None for wants in call.wants]
+    return tuple(gradients if name == "given" else None for name in Call._fields)
 
 
 _forward.register_autograd(_differentiate, setup_context=_keep)
@@ -211,7 +213,7 @@ _forward.register_autograd(_differentiate, setup_context=_keep)
 def _winner(*arguments: Any) -> Tensor:
     """The winning window of each channel."""
     call = Call(*arguments)
-    _, winner = call.convolve(call.first, call.second)
+    _, winner = call.convolve(*call.given)
     assert winner is not None
     return winner.long()
 
@@ -226,7 +228,7 @@ def _(*arguments: Any) -> Tensor:
 def _arrange(*arguments: Any) -> tuple[Tensor, ...]:
     """The node, the score and the entry at each position."""
     call = Call(*arguments)
-    graph, (ranking, _) = Graph(*call.graph), call.arrange(call.first)
+    graph, (ranking, _) = Graph(*call.graph), call.arrange(call.given[0])
     node, score, entry = ranking
     return tuple(graph.pad(values, call.edge_index) for values in (node, score, entry))
 
@@ -237,7 +239,7 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     graph = Graph(*call.graph)
     entries = graph.most_entries(call.edge_index) * graph.copies
     node = call.edge_index.new_empty(entries, dtype=torch.int64)
-    return node, call.first.new_empty(entries), torch.empty_like(node)
+    return node, call.given[0].new_empty(entries), torch.empty_like(node)
 
 
 @torch.library.custom_op("node2seq::plan", mutates_args=(), tags=_TAGS)
@@ -292,11 +294,12 @@ class TracedRanking:
 
     Args:
         sequences (TracedSequences): The neighbours of each target.
+        key (torch.Tensor): The sources' projections, [M, D].
         call (Call): What arranges them.
     """
 
-    def __init__(self, sequences: TracedSequences, call: Call) -> None:
-        self.sequences, self.call = sequences, call
+    def __init__(self, sequences: TracedSequences, key: Tensor, call: Call) -> None:
+        self.sequences, self.key, self.call = sequences, key, call
 
     @property
     def rows(self) -> Rows:
@@ -319,22 +322,21 @@ class TracedRanking:
         return self._tensors()[2]
 
     def _tensors(self) -> tuple[Tensor, ...]:
-        key = self.call.first.detach()
-        return _arrange(*self.call._replace(first=key, second=key))
+        return _arrange(*self.call)
 
     def rearrange(self, seed: Tensor | None) -> TracedRanking:
         """The same in a fixed order; see :func:`node2seq.ops.order.rearrange`."""
         order = "degree" if seed is None else "random"
-        return TracedRanking(self.sequences, self.call._replace(order=order, seed=seed))
+        return TracedRanking(self.sequences, self.key, self.call._replace(order=order, seed=seed))
 
     def ranked(self, _sequences: Sequences, _hops: int) -> TracedRanking:
         """What the convolutions read."""
         return self
 
-    def convolve(self, function: str, x: Tensor, weight: Tensor) -> Call:
+    def convolve(self, readout: str, x: Tensor, *others: Tensor) -> Call:
         """What convolves over them."""
-        assert x is self.call.first, "sequences are convolved over what they are ranked by"
-        return self.call._replace(function=function, second=weight)
+        assert x is self.key, "sequences are convolved over what they are ranked by"
+        return self.call._replace(function="convolve", readout=readout, given=[x, *others])
 
 
 class CompiledBackend:
@@ -349,8 +351,9 @@ class CompiledBackend:
 
     def arrange(self, query: Tensor, key: Tensor, sequences: TracedSequences) -> TracedRanking:
         """Scores each target's neighbours and ranks them."""
-        call = self._call("arrange", sequences, key, key, 0.0)
-        return TracedRanking(sequences, call if query is key else call._replace(query=query.detach()))
+        call = self._call("arrange", sequences, [key.detach()])
+        call = call if query is key else call._replace(query=query.detach())
+        return TracedRanking(sequences, key, call)
 
     def select(
         self,
@@ -367,35 +370,54 @@ class CompiledBackend:
             call = call._replace(threshold=threshold)
         else:
             call = call._replace(number=threshold)
-        return TracedRanking(sequences, call)
+        return TracedRanking(sequences, key, call)
 
     def convolve_max(self, x: Tensor, weight: Tensor, ranked: TracedRanking) -> tuple[Tensor, Tensor]:
         """Equations 5 and 6 with the largest window per channel."""
-        call = ranked.convolve("convolve_max", x, weight)
-        # Worked out once more if it is asked for, which is rare: it takes more memory than the result.
-        return _result(call), _winner(*call._replace(first=x.detach(), second=weight.detach()))
+        call = ranked.convolve("max", x, weight)
+        return _result(call), _winners(call)
 
     def convolve_sum(self, x: Tensor, weight: Tensor, ranked: TracedRanking) -> Tensor:
         """Equations 5 and 6 with the sum over windows."""
-        return _result(ranked.convolve("convolve_sum", x, weight))
+        return _result(ranked.convolve("sum", x, weight))
+
+    def layer(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        root: Tensor,
+        bias: Tensor | None,
+        ranked: TracedRanking,
+        readout: str,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Equations 5 to 7 in one step."""
+        own = [root] if bias is None else [root, bias]
+        call = ranked.convolve(readout, x, weight, *own)
+        return _result(call), _winners(call) if readout == "max" else None
 
     def aggregate(self, x: Tensor, sequences: TracedSequences, weight: Tensor) -> Tensor:
         """The weighted sum of each target's sources."""
-        return _result(self._call("aggregate", sequences, x, weight, 0.0))
+        return _result(self._call("aggregate", sequences, [x, weight]))
 
     def attention(self, source: Tensor, target: Tensor, sequences: TracedSequences, slope: float) -> Tensor:
         """The softmax over each sequence of an activated sum of two terms."""
-        return _result(self._call("attention", sequences, source, target, slope))
+        return _result(self._call("attention", sequences, [source, target])._replace(number=slope))
 
     def largest(self, x: Tensor, sequences: TracedSequences, weight: Tensor, count: int) -> Tensor:
         """The largest weighted source values of each sequence, channel by channel."""
-        return _result(self._call("largest", sequences, x, weight.detach(), float(count)))
+        call = self._call("largest", sequences, [x, weight.detach()])
+        return _result(call._replace(number=float(count)))
 
-    def _call(self, function: str, sequences: TracedSequences, *given: Any) -> Call:
-        return Call(function, self.name, list(sequences.graph), sequences.edge_index, *given)
+    def _call(self, function: str, sequences: TracedSequences, given: list[Tensor]) -> Call:
+        return Call(function, self.name, list(sequences.graph), sequences.edge_index, given, [], 0.0)
 
 
 def _result(call: Call) -> Tensor:
-    """What a call makes; differentiable in its two tensors."""
-    wants = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (call.first, call.second)]
+    """What a call makes; differentiable in the given tensors."""
+    wants = [torch.is_grad_enabled() and tensor.requires_grad for tensor in call.given]
     return _forward(*call._replace(wants=wants))[0]
+
+
+def _winners(call: Call) -> Tensor:
+    """Worked out once more if they are asked for, which is rare: they take more memory than the result."""
+    return _winner(*call._replace(given=[tensor.detach() for tensor in call.given]))

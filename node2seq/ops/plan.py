@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.late import loops_for
+from node2seq.ops.late import fused_kernels, loops_for
 from node2seq.ops.reach import Reach
 from node2seq.ops.sequences import Rows, Sequences, lasting
+
+# Kernels number entries with 32 bits.
+_MOST_ENTRIES = 2**31 - 2**16
 
 
 def is_tracing() -> bool:
@@ -53,12 +56,38 @@ def build_sequences(
     *,
     add_self_loops: bool,
     merge_duplicates: bool,
+    expect_backward: bool = False,
 ) -> Sequences:
     """Sorts edges into sequences, sources ascending; a self entry counts once.
 
-    While tracing, no shape depends on values: dropped edges go to a row behind the last and stay there.
+    Node ids are checked. While tracing they are not, and no shape depends on values: dropped edges go to a
+    row behind the last and stay there.
+
+    Args:
+        source (torch.Tensor): The source of each edge, [E].
+        target (torch.Tensor): Its target, [E].
+        num_sources (int): The number of source nodes M.
+        num_targets (int): The number of target nodes N.
+        add_self_loops (bool): Whether each node is its own source.
+        merge_duplicates (bool): Whether an edge that is listed twice counts once.
+        expect_backward (bool): Whether what a backward pass reads is built at once, where that is cheaper.
     """
     source, target = source.long(), target.long()
+    kernels = fused_kernels() if source.is_cuda and not is_tracing() else None
+    if kernels is not None and source.numel() + num_targets < _MOST_ENTRIES:
+        built = kernels.build(
+            source,
+            target,
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+            expect_backward=expect_backward,
+        )
+        if built is not None:
+            return built
+    if not is_tracing():
+        check_ids(source, target, num_sources, num_targets)
     span = max(num_sources, 1)
     dropped = num_targets * span
     key = target * span + source
@@ -85,27 +114,6 @@ def build_sequences(
         ptr = torch.searchsorted(key, torch.arange(0, dropped + span, span, device=key.device))
     index = key - target * span  # ONNX has no remainder by a size
     return Sequences(Rows(ptr, target), index, num_sources)
-
-
-def checked_sequences(
-    source: Tensor,
-    target: Tensor,
-    num_sources: int,
-    num_targets: int,
-    add_self_loops: bool,
-    merge_duplicates: bool,
-) -> Sequences:
-    """The same, after a look at the node ids; not while compiling, exporting or capturing."""
-    if not is_tracing():
-        check_ids(source, target, num_sources, num_targets)
-    return build_sequences(
-        source,
-        target,
-        num_sources,
-        num_targets,
-        add_self_loops=add_self_loops,
-        merge_duplicates=merge_duplicates,
-    )
 
 
 def _ascending(key: Tensor, end: int) -> Tensor:
@@ -167,7 +175,20 @@ def find_sequences(
         edges (callable): Gives the source and the target of each edge.
         hops (int): How far away neighbours may be.
     """
-    sequences = PLANS.get(owner, graph, lambda: checked_sequences(*edges(), *graph[1:]))
+    _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
+    expect_backward = torch.is_grad_enabled()
+
+    def build() -> Sequences:
+        return build_sequences(
+            *edges(),
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+            expect_backward=expect_backward,
+        )
+
+    sequences = PLANS.get(owner, graph, build)
     if hops == 1:
         return sequences, None
     return sequences, PLANS.get(owner, (*graph, hops), lambda: Reach(sequences, hops))

@@ -24,7 +24,7 @@ _NODE2SEQ = Space(
         "readout": Choice(("max", "mean", "sum")),
         "hops": Choice((1, 2)),
         "skip": Choice(("sum", "concat")),
-        "activation": Choice(("relu", "elu")),
+        "activation": Choice(("relu", "elu", "none")),
         "row_normalize": _YES_OR_NO,
     },
     free={

@@ -217,35 +217,44 @@ def test_the_backward_pass_finds_what_the_forward_pass_recorded(monkeypatch):
     assert len(made) == 4
 
 
+def _call(function, edges, nodes, *given):
+    """An op's arguments on a graph with self entries, duplicates counted."""
+    wants = [tensor.requires_grad for tensor in given]
+    return Call(function, "auto", [1, nodes, nodes, 1, 0, 1], edges, list(given), wants, 2.0, readout="max")
+
+
 def test_a_record_does_not_read_what_it_was_given():
     """Compiled code writes to that memory again, and hands the values over once more."""
     x, edges = random_graph(20, 60)
-    for name, second in (("convolve_max", torch.randn(3, 5, 4)), ("aggregate", torch.randn(80))):
-        graph = [1, 20, 20, 1, 0, 1]
-        expected, given = (x.clone(), second.clone()), (x.clone(), second.clone())
-        call = Call(name, "auto", graph, edges, *given, 0.0)
-        records = [Record(call.run, both, (True, True)) for both in (expected, given)]
+    for function, second in (("convolve", torch.randn(3, 5, 4)), ("aggregate", torch.randn(80))):
+        untouched, given = (x.clone(), second.clone()), (x.clone(), second.clone())
+        call = _call(function, edges, 20, *given)
+        expected, record = (Record(call.run, both, (True, True)) for both in (untouched, given))
         values = [tensor.clone() for tensor in given]
         for tensor in given:
             tensor.fill_(torch.nan)
-        grad = torch.randn_like(records[0].out)
-        found = [
-            record.gradients(both, grad) for record, both in zip(records, (expected, values), strict=True)
-        ]
-        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+        grad = torch.randn_like(record.out)
+        found, wanted = record.gradients(values, grad), expected.gradients(untouched, grad)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+OPS = {
+    "convolve": [(20, 5), (3, 5, 4)],
+    "convolve with own": [(20, 5), (3, 5, 4), (4, 5), (4,)],
+    "aggregate": [(20, 5), (80,)],
+    "attention": [(20,), (20,)],
+    "largest": [(20, 5), (80,)],
+}
 
 
 @slow
-@pytest.mark.parametrize("function", ["convolve_max", "convolve_sum", "aggregate", "attention", "largest"])
-def test_ops_keep_the_rules_of_pytorch(function):
-    nodes, entries = 20, 80
-    x, edges = random_graph(nodes, entries - nodes)
-    first = (x[:, 0].clone() if function == "attention" else x).requires_grad_()
-    shapes = {"attention": (nodes,), "aggregate": (entries,), "largest": (entries,)}
-    second = torch.randn(shapes.get(function, (3, 5, 4)), requires_grad=function != "largest")
-    wants = (True, second.requires_grad)
-    call = Call(function, "auto", [1, nodes, nodes, 1, 0, 1], edges, first, second, 2.0, wants)
-    torch.library.opcheck(compiled_ops._forward, tuple(call))
+@pytest.mark.parametrize("name", OPS)
+def test_ops_keep_the_rules_of_pytorch(name):
+    _, edges = random_graph(20, 60)
+    given = [torch.randn(shape, requires_grad=True) for shape in OPS[name]]
+    if name == "largest":
+        given[1].requires_grad_(False)
+    torch.library.opcheck(compiled_ops._forward, tuple(_call(name.split()[0], edges, 20, *given)))
 
 
 def test_exported_programs_take_the_plain_way():

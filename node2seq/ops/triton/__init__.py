@@ -6,7 +6,9 @@ kernel needs an atomic. Backward passes walk over the transposed graph instead o
 
 from node2seq.ops.attention import attention
 from node2seq.ops.largest import largest
+from node2seq.ops.triton.building import build
 from node2seq.ops.triton.dropping import drop
+from node2seq.ops.triton.layer import layer
 from node2seq.ops.triton.ranking import arrange, rank
 from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.segments import aggregate
@@ -19,10 +21,12 @@ __all__ = [
     "aggregate",
     "arrange",
     "attention",
+    "build",
     "convolve_max",
     "convolve_sum",
     "drop",
     "largest",
+    "layer",
     "precedence",
     "rank",
     "score",

@@ -1,11 +1,13 @@
-"""How a plan is made: rows by length, long ones cut into parts; few launches and one wait for the device."""
+"""How rows become work: by length, long ones cut into parts; few launches, and no wait before the end."""
 
 # Triton's own language, which its annotations do not describe.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 
 import torch
 import triton
@@ -152,8 +154,28 @@ def _sizes_on(device: torch.device, sizes: tuple[int, ...]) -> Tensor:
         return torch.tensor([*sizes, *powers, 2**31 - 1], dtype=torch.int32, device=device)
 
 
+class Totals:
+    """Counts that the device has added up and the host has not read yet.
+
+    Args:
+        ends (torch.Tensor): The counts of rows, parts and chunks by group and program, added up.
+    """
+
+    def __init__(self, ends: Tensor) -> None:
+        self.on_device = ends.view(3, _GROUPS, -1)[..., -1].reshape(-1)
+
+
+def read_totals(unread: Sequence[Totals | Tensor]) -> list[list[int]]:
+    """The numbers of each, read together: one wait for the device."""
+    parts = [part.on_device if isinstance(part, Totals) else part for part in unread]
+    numbers = iter(torch.cat(parts).tolist())
+    return [list(islice(numbers, part.numel())) for part in parts]
+
+
 class Order:
-    """Rows by length, the longest group first, and all that is cut, with one wait for the device.
+    """Rows by length, the longest group first, and all that is cut.
+
+    Nothing waits for the device before :meth:`finish`, which is told what ``totals`` holds.
 
     Args:
         ptr (torch.Tensor): Where each row starts, and where the last one ends, int32, [N + 1].
@@ -164,38 +186,38 @@ class Order:
     """
 
     def __init__(self, ptr: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> None:
+        self.ptr, self.sizes, self.item, self.chunk = ptr, sizes, item, chunk
         count = ptr.numel() - 1
         programs = max(cdiv(count, _ROWS), 1)
-
-        def new(size: int) -> Tensor:
-            return torch.empty(size, dtype=torch.int32, device=ptr.device)
-
         # Room for the most that there can be.
-        rows, item_row, item_first = new(count), new(count + entries // item), new(count + entries // item)
-        part_ptr, chunk_ptr = (new(min(count, entries // size) + 1) for size in (item, chunk))
-        counts, on_device = new(3 * _GROUPS * programs), _sizes_on(ptr.device, sizes)
+        most = count + entries // item
+        self.rows, self.item_row, self.item_first = self._new(count), self._new(most), self._new(most)
+        self.part_ptr = self._new(min(count, entries // item) + 1)
+        self.chunk_ptr = self._new(min(count, entries // chunk) + 1)
+        counts, on_device = self._new(3 * _GROUPS * programs), _sizes_on(ptr.device, sizes)
         meta = {"ITEM": item, "CHUNK": chunk, "GROUPS": _GROUPS, "ROWS": _ROWS, "num_warps": 4}
         launch(count_rows_kernel, (programs,), ptr, on_device, counts, count, programs, **meta)
         ends = counts.cumsum(0, dtype=torch.int32)
-        written = (rows, item_row, item_first, part_ptr, chunk_ptr)
+        written = (self.rows, self.item_row, self.item_first, self.part_ptr, self.chunk_ptr)
         launch(place_rows_kernel, (programs,), ptr, on_device, ends, *written, count, programs, **meta)
-        self.longer, self.parts, self.chunks = self.totals(ptr, ends, sizes)
+        self.totals = Totals(ends)
 
-        hubs, cut_rows = self.longer[item], self.longer[chunk]
-        self.rows = rows
-        self.part_ptr, self.chunk_ptr = part_ptr[: hubs + 1], chunk_ptr[: cut_rows + 1]
-        items = self.parts + count - hubs
-        self.item_row, self.item_first = item_row[:items], item_first[:items]
-        self.chunk_row, self.chunk_first = new(self.chunks), new(self.chunks)
-        cut(rows, ptr, self.part_ptr, item, item_row, item_first)
-        cut(rows, ptr, self.chunk_ptr, chunk, self.chunk_row, self.chunk_first)
+    def _new(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.int32, device=self.ptr.device)
 
-    @staticmethod
-    def totals(ptr: Tensor, ends: Tensor, sizes: tuple[int, ...]) -> tuple[dict[int, int], int, int]:  # noqa: ARG004
-        """How many rows are longer than each size, and how many parts and chunks there are."""
-        rows, parts, chunks = ends.view(3, _GROUPS, -1)[..., -1].tolist()  # the one wait for the device
-        longer = {size: rows[_GROUPS - 2 - place] for place, size in enumerate(sizes)}
-        return longer, parts[-1] - rows[-1], chunks[-1] - parts[-1]
+    def finish(self, totals: list[int]) -> None:
+        """Leaves out the room that was not needed, and cuts."""
+        rows, parts, chunks = (totals[first : first + _GROUPS] for first in range(0, 3 * _GROUPS, _GROUPS))
+        # How many rows are longer than each size.
+        self.longer = {size: rows[_GROUPS - 2 - place] for place, size in enumerate(self.sizes)}
+        self.parts, self.chunks = parts[-1] - rows[-1], chunks[-1] - parts[-1]
+        hubs, cut_rows = self.longer[self.item], self.longer[self.chunk]
+        self.part_ptr, self.chunk_ptr = self.part_ptr[: hubs + 1], self.chunk_ptr[: cut_rows + 1]
+        items = self.parts + self.rows.numel() - hubs
+        self.item_row, self.item_first = self.item_row[:items], self.item_first[:items]
+        self.chunk_row, self.chunk_first = self._new(self.chunks), self._new(self.chunks)
+        cut(self.rows, self.ptr, self.part_ptr, self.item, self.item_row, self.item_first)
+        cut(self.rows, self.ptr, self.chunk_ptr, self.chunk, self.chunk_row, self.chunk_first)
 
 
 def cut(rows: Tensor, ptr: Tensor, part_ptr: Tensor, size: int, part_row: Tensor, part_first: Tensor) -> None:

@@ -35,11 +35,11 @@ OPTIONS = {"enable_fp_fusion": False}
 
 # By kernel; `benchmarks/bench_ops.py` measures the neighbours of each.
 TILES: dict[str, Tile] = {
-    "score": Tile(8, 1),
-    "scored_window_sum": Tile(16, 2),
+    "score": Tile(16, 1),
+    "scored_window_sum": Tile(16, 1),
     "segment_sum": Tile(8, 2),
     "window_max": Tile(4, 1),
-    "window_max_grad": Tile(4, 1),
+    "window_max_grad": Tile(4, 2),
     "window_sum": Tile(4, 1),
     "window_sum_grad": Tile(8, 1),
 }

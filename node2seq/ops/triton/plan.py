@@ -13,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.ops.plan import is_tracing
 from node2seq.ops.ranked import Ranked
 from node2seq.ops.sequences import Rows, Sequences, lasting
-from node2seq.ops.triton.cutting import Order, transpose
+from node2seq.ops.triton.cutting import Order, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
 # A place in an item has to fit into 8 bits.
@@ -44,16 +44,32 @@ class Bucket:
 class Work:
     """Rows as the kernels walk over them, in groups of similar length, the longest first.
 
+    It is complete once it is told what ``totals`` holds: :meth:`finish`.
+
     Args:
-        ptr (torch.Tensor): Where each row starts, and where the last one ends, [N + 1].
-        entries (int): How many entries there are.
+        ptr (torch.Tensor): Where each row starts, and where the last one ends, int32, [N + 1].
+        entries (int): How many entries there are, or more.
     """
 
     def __init__(self, ptr: Tensor, entries: int) -> None:
-        self.ptr = ptr.int()
+        self.ptr = ptr
         self.item, self.short, self.longest_sorted = ITEM, SHORT_WIDTHS[-1], SORT_WIDTHS[-1]
+        self._widths = SHORT_WIDTHS, SORT_WIDTHS
         sizes = tuple(sorted({self.item, *SHORT_WIDTHS, *SORT_WIDTHS}))
-        found = Order(self.ptr, entries, sizes, self.item, self.longest_sorted)
+        self._order = Order(self.ptr, entries, sizes, self.item, self.longest_sorted)
+        self.totals = self._order.totals
+
+    @classmethod
+    def of(cls, ptr: Tensor, entries: int) -> Work:
+        """Complete work, for which it waits."""
+        work = cls(ptr.int(), entries)
+        work.finish(*read_totals([work.totals]))
+        return work
+
+    def finish(self, totals: list[int]) -> None:
+        """Cuts the rows, now that it is known how many there are of which length."""
+        found = self._order
+        found.finish(totals)
         self.rows, self._longer = found.rows, found.longer
         self.hubs, self.parts, self.part_ptr = found.longer[self.item], found.parts, found.part_ptr
         # Hubs' parts first: the longest work starts earliest.
@@ -62,8 +78,10 @@ class Work:
         # The items of rows that are not short; they come first.
         self.long_items = self.parts + found.longer[self.short] - self.hubs
         self.chunks = Chunks(found.chunk_row, found.chunk_first)
-        self.short_buckets = self._buckets(0, SHORT_WIDTHS)
-        self.sort_buckets = self._buckets(self.short, SORT_WIDTHS)
+        short_widths, sort_widths = self._widths
+        self.short_buckets = self._buckets(0, short_widths)
+        self.sort_buckets = self._buckets(self.short, sort_widths)
+        del self._order, self.totals
 
     def _buckets(self, shortest: int, widths: tuple[int, ...]) -> list[Bucket]:
         """The rows longer than ``shortest`` by the width that they fit into."""
@@ -90,13 +108,15 @@ class GraphPlan:
 
     Args:
         sequences (Sequences): The graph's own sequences.
+        index (torch.Tensor, optional): Their sources in 32 bits, [E].
+        work (Work, optional): Their rows as work.
     """
 
-    def __init__(self, sequences: Sequences) -> None:
+    def __init__(self, sequences: Sequences, index: Tensor | None = None, work: Work | None = None) -> None:
         self.rows = sequences.rows
         self.num_sources = sequences.num_sources
-        self.index = sequences.index.int()  # [E]
-        self.work = Work(sequences.rows.ptr, self.rows.num_entries)
+        self.index = sequences.index.int() if index is None else index  # [E]
+        self.work = work or Work.of(sequences.rows.ptr, self.rows.num_entries)
 
     @cached_property
     def transposed(self) -> Transposed:
@@ -106,7 +126,7 @@ class GraphPlan:
             source, order = self.index.sort(stable=True)
             bounds = torch.arange(self.num_sources + 1, device=source.device, dtype=torch.int32)
             ptr = torch.searchsorted(source, bounds, out_int32=True)
-            return Transposed(Work(ptr, self.rows.num_entries), *transpose(order, self.rows.target))
+            return Transposed(Work.of(ptr, self.rows.num_entries), *transpose(order, self.rows.target))
 
     def expect_backward(self) -> None:
         """Works out the transposed graph now; the backward pass would wait for the whole forward pass."""

@@ -9,6 +9,8 @@ else's position is worked out. Of each entry it is kept which taps it lies under
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -21,6 +23,17 @@ from node2seq.ops.triton.short_rows import order_key, places, warps
 
 # first · K + last has to fit into 8 bits.
 _MOST_TAPS = 16
+
+
+class Sums(NamedTuple):
+    """What is wanted of the taps' sums."""
+
+    is_mean: bool  # divided by the number of windows
+    with_own: bool  # with the targets' own rows behind the taps, [N, K + 1, C]: sources are the targets then
+
+    def empty(self, x: Tensor, rows: int, kernel_size: int) -> Tensor:
+        """Where they go."""
+        return x.new_empty(rows, kernel_size + self.with_own, x.size(-1))
 
 
 @triton.jit
@@ -39,11 +52,13 @@ def sum_short_kernel(
     index,  # [E]
     rows,  # [N]
     ptr,  # [N + 1]
-    out,  # [N, K, C]
+    out,  # [N, K, C], or [N, K + 1, C] with the targets' own rows behind
     under,  # [E]
     first_row,
     C,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
+    IS_MEAN: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
@@ -60,26 +75,52 @@ def sum_short_kernel(
     mine = tl.load(query + row.to(tl.int64) * C + channel, mask=inside, other=0.0)
     key = order_key(tl.sum(value * mine[None, :], axis=1), tie_of(tl.sum(value * value, axis=1)), real)
     position = places(key, slot)
-    low = tl.maximum(position - tl.maximum(length - K + 1, 1) + 1, 0)
+    windows = tl.maximum(length - K + 1, 1)
+    low = tl.maximum(position - windows + 1, 0)
     high = tl.minimum(position, K - 1)
     tl.store(under + start + slot, (low * K + high).to(tl.uint8), mask=real)
-    at = out + row.to(tl.int64) * (K * C) + channel
+    at = out + row.to(tl.int64) * ((K + WITH_OWN) * C) + channel
     for tap in tl.static_range(K):
         use = real & (low <= tap) & (tap <= high)
-        tl.store(at + tap * C, tl.sum(tl.where(use[:, None], value, 0.0), axis=0), mask=inside)
+        total = tl.sum(tl.where(use[:, None], value, 0.0), axis=0)
+        if IS_MEAN:
+            total = tl.div_rn(total, windows.to(tl.float32))
+        tl.store(at + tap * C, total, mask=inside)
+    if WITH_OWN:
+        tl.store(at + K * C, mine, mask=inside)
 
 
 @triton.jit
-def store_taps(out, row, total, x, head, tail, channel, inside, C, K: tl.constexpr, BLOCK_T: tl.constexpr):
+def store_taps(
+    out,
+    row,
+    length,
+    total,
+    x,
+    head,
+    tail,
+    channel,
+    inside,
+    C,
+    K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
+    IS_MEAN: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+):
     """Each tap's sum: the whole row without those at its start and its end that the tap does not reach."""
     number = tl.arange(0, BLOCK_T)
     first = rows_at(x, head, channel, number < K - 1, inside, C)
     last = rows_at(x, tail, channel, number < K - 1, inside, C)
-    at = out + row.to(tl.int64) * (K * C) + channel
+    at = out + row.to(tl.int64) * ((K + WITH_OWN) * C) + channel
     for tap in tl.static_range(K):
         missed = tl.where((number < tap)[:, None], first, 0.0)
         missed += tl.where((number < K - 1 - tap)[:, None], last, 0.0)
-        tl.store(at + tap * C, total - tl.sum(missed, axis=0), mask=inside)
+        reached = total - tl.sum(missed, axis=0)
+        if IS_MEAN:
+            reached = tl.div_rn(reached, (length - K + 1).to(tl.float32))
+        tl.store(at + tap * C, reached, mask=inside)
+    if WITH_OWN:
+        tl.store(at + K * C, tl.load(x + row.to(tl.int64) * C + channel, mask=inside, other=0.0), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_parts"])
@@ -90,7 +131,7 @@ def sum_long_kernel(
     item_row,  # [I]
     item_first,  # [I]
     ptr,  # [N + 1]
-    out,  # [N, K, C]
+    out,  # [N, K, C], or [N, K + 1, C] with the targets' own rows behind
     under,  # [E]
     part_sum,  # [P, C]
     end_key,  # [2, P, T] of each part the first and the last, best and worst first
@@ -98,13 +139,15 @@ def sum_long_kernel(
     num_parts,
     C,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
+    IS_MEAN: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
     """One item of a long row: its sum, its first and its last K − 1 entries."""
-    row, _, _, first, last = item(item_row, item_first, ptr, ITEM)
+    row, start, end, first, last = item(item_row, item_first, ptr, ITEM)
     channel = tl.arange(0, BLOCK_C)
     inside = channel < C
     mine = tl.load(query + row.to(tl.int64) * C + channel, mask=inside, other=0.0)
@@ -165,7 +208,8 @@ def sum_long_kernel(
     else:
         head = tl.load(index + first + head)
         tail = tl.load(index + first + tail)
-        store_taps(out, row, whole, x, head, tail, channel, inside, C, K, BLOCK_T)
+        length = end - start
+        store_taps(out, row, length, whole, x, head, tail, channel, inside, C, K, WITH_OWN, IS_MEAN, BLOCK_T)
 
 
 @triton.jit(do_not_specialize=["num_parts"])
@@ -173,8 +217,9 @@ def sum_hub_kernel(
     x,  # [M, C]
     index,  # [E]
     rows,  # [N] hubs first
+    ptr,  # [N + 1]
     part_ptr,  # [H + 1]
-    out,  # [N, K, C]
+    out,  # [N, K, C], or [N, K + 1, C] with the targets' own rows behind
     under,  # [E]
     part_sum,  # [P, C]
     end_key,  # [2, P, T]
@@ -182,6 +227,8 @@ def sum_hub_kernel(
     num_parts,
     C,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
+    IS_MEAN: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -245,7 +292,9 @@ def sum_hub_kernel(
         tail = tl.where(number == taken, worst_entry, tail)
     head = tl.load(index + head)
     tail = tl.load(index + tail)
-    store_taps(out, row, tl.sum(total, axis=0), x, head, tail, channel, inside, C, K, BLOCK_T)
+    length = tl.load(ptr + row + 1) - tl.load(ptr + row)
+    whole = tl.sum(total, axis=0)
+    store_taps(out, row, length, whole, x, head, tail, channel, inside, C, K, WITH_OWN, IS_MEAN, BLOCK_T)
 
 
 def fits(work: Work, kernel_size: int, channels: int) -> bool:
@@ -253,22 +302,30 @@ def fits(work: Work, kernel_size: int, channels: int) -> bool:
     return kernel_size <= _MOST_TAPS and channels <= WIDEST and 2 * (kernel_size - 1) <= work.short
 
 
-def scored_window_sum(query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: int) -> tuple[Tensor, Tensor]:
-    """What each tap meets over all windows, [N, K, C], and the taps that each entry lies under, [E]."""
-    work, channels = plan.work, x.size(-1)
-    out = x.new_empty(plan.rows.num_rows, kernel_size, channels)
+def scored_window_sum(
+    query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: int, sums: Sums
+) -> tuple[Tensor, Tensor]:
+    """What each tap meets over all windows, and the taps that each entry lies under, [E]."""
+    out = sums.empty(x, plan.rows.num_rows, kernel_size)
     under = torch.empty(plan.index.numel(), dtype=torch.uint8, device=x.device)
-    _sum_long_rows(query, x, plan, out, under)
-    for bucket in work.short_buckets:
-        sum_short_rows(query, x, plan, bucket, out, under)
+    _sum_long_rows(query, x, plan, kernel_size, sums, out, under)
+    for bucket in plan.work.short_buckets:
+        sum_short_rows(query, x, plan, bucket, kernel_size, sums, out, under)
     return out, under
 
 
 def sum_short_rows(
-    query: Tensor, x: Tensor, plan: GraphPlan, bucket: Bucket, out: Tensor, under: Tensor
+    query: Tensor,
+    x: Tensor,
+    plan: GraphPlan,
+    bucket: Bucket,
+    kernel_size: int,
+    sums: Sums,
+    out: Tensor,
+    under: Tensor,
 ) -> None:
     """The rows of one width."""
-    work, (_, kernel_size, channels) = plan.work, out.shape
+    work, channels = plan.work, x.size(-1)
     _, width = channel_blocks(channels)
     launch(
         sum_short_kernel,
@@ -283,14 +340,18 @@ def sum_short_rows(
         bucket.first,
         channels,
         K=kernel_size,
+        WITH_OWN=sums.with_own,
+        IS_MEAN=sums.is_mean,
         WIDTH=bucket.width,
         BLOCK_C=width,
         num_warps=warps(bucket.width, width),
     )
 
 
-def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under: Tensor) -> None:
-    work, (_, kernel_size, channels) = plan.work, out.shape
+def _sum_long_rows(
+    query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: int, sums: Sums, out: Tensor, under: Tensor
+) -> None:
+    work, channels = plan.work, x.size(-1)
     _, width = channel_blocks(channels)
     if not work.long_items:
         return
@@ -315,6 +376,8 @@ def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under
         work.parts,
         channels,
         K=kernel_size,
+        WITH_OWN=sums.with_own,
+        IS_MEAN=sums.is_mean,
         ITEM=work.item,
         BLOCK_E=min(tile.block, work.item),
         BLOCK_T=ends,
@@ -327,6 +390,7 @@ def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under
         x,
         plan.index,
         work.rows,
+        work.ptr,
         work.part_ptr,
         out,
         under,
@@ -336,6 +400,8 @@ def _sum_long_rows(query: Tensor, x: Tensor, plan: GraphPlan, out: Tensor, under
         work.parts,
         channels,
         K=kernel_size,
+        WITH_OWN=sums.with_own,
+        IS_MEAN=sums.is_mean,
         BLOCK_P=64 * ends,
         BLOCK_T=ends,
         BLOCK_C=width,

@@ -66,8 +66,9 @@ def sum_parts_kernel(
     parts,  # [P, W]
     part_ptr,  # [H + 1]
     rows,  # [N] hubs first
-    out,  # [N, W]
+    out,  # [N, S]
     W,
+    S,
     BLOCK_P: tl.constexpr,
     BLOCK_W: tl.constexpr,
 ):
@@ -84,12 +85,12 @@ def sum_parts_kernel(
     row = tl.load(rows + hub).to(tl.int64)
     # A place that is left over for a hub has no parts.
     has_parts = column < tl.where(first < last, W, 0)
-    tl.store(out + row * W + column, tl.sum(total, axis=0), mask=has_parts)
+    tl.store(out + row * S + column, tl.sum(total, axis=0), mask=has_parts)
 
 
 def sum_parts(parts: Tensor, work: Work, out: Tensor) -> None:
-    """Adds up the parts of each hub, in the same order every time."""
-    width = out.shape[1:].numel()
+    """Adds up the parts of each hub, in the same order every time; its row of ``out`` may be wider."""
+    width = parts.shape[1:].numel()
     blocks, block = channel_blocks(max(width, 1))
     launch(
         sum_parts_kernel,
@@ -99,6 +100,7 @@ def sum_parts(parts: Tensor, work: Work, out: Tensor) -> None:
         work.rows,
         out,
         width,
+        out.stride(0),
         BLOCK_P=8,
         BLOCK_W=block,
         num_warps=2,

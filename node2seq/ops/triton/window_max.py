@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,6 +18,7 @@ from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
+from node2seq.ops.triton.own_rows import add_product
 from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
 from node2seq.ops.triton.segments import sum_parts
 
@@ -48,17 +50,23 @@ def unpacked(key):
 
 
 @triton.jit
-def under_tap(table, index, window, tap, real, start, length, channel, inside, D, K: tl.constexpr):
+def under_tap(table, index, window, tap, real, start, length, channel, inside, D, TAPS: tl.constexpr):
     """What stands under one tap of some windows, [P, C]; zeros behind the end of a short sequence."""
     position = window + tap
     use = real & (position < length)
     source = tl.load(index + start + position, mask=use, other=0).to(tl.int64)
-    return rows_at(table, source * K + tap, channel, use, inside, D)
+    return rows_at(table, source * TAPS + tap, channel, use, inside, D)
+
+
+@triton.jit
+def own_row(table, row, channel, inside, D, K: tl.constexpr):
+    """What a target's own features add to its readout: they lie behind its rows for the taps."""
+    return tl.load(table + (row.to(tl.int64) * (K + 1) + K) * D + channel, mask=inside, other=0.0)
 
 
 @triton.jit(do_not_specialize=["num_parts"])
 def window_max_kernel(
-    table,  # [M, K, D]
+    table,  # [M, K, D], or [M, K + 1, D] with what the own features add behind
     index,  # [E]
     item_row,  # [I]
     item_first,  # [I]
@@ -71,6 +79,7 @@ def window_max_kernel(
     num_parts,
     D,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
     UNROLL: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -89,12 +98,13 @@ def window_max_kernel(
         window = p0 + tl.arange(0, BLOCK_P)
         real = window < stop
         value = tl.zeros([BLOCK_P, BLOCK_C], dtype=tl.float32)
+        TAPS: tl.constexpr = K + WITH_OWN
         if UNROLL:
             for tap in tl.static_range(K):
-                value += under_tap(table, index, window, tap, real, start, length, channel, inside, D, K)
+                value += under_tap(table, index, window, tap, real, start, length, channel, inside, D, TAPS)
         else:
             for tap in range(K):
-                value += under_tap(table, index, window, tap, real, start, length, channel, inside, D, K)
+                value += under_tap(table, index, window, tap, real, start, length, channel, inside, D, TAPS)
         take = is_better(value, best) & real[:, None]
         best = tl.where(take, value, best)
         at = tl.where(take, tl.broadcast_to(window[:, None], at.shape), at)
@@ -106,6 +116,8 @@ def window_max_kernel(
         tl.store(part_out + place, value, mask=inside)
         tl.store(part_winner + place, at_window, mask=inside)
     else:
+        if WITH_OWN:
+            value += own_row(table, row, channel, inside, D, K)
         place = row.to(tl.int64) * D + channel
         tl.store(out + place, value, mask=inside)
         tl.store(winner + place, at_window, mask=inside)
@@ -118,9 +130,12 @@ def max_parts_kernel(
     part_winner,  # [P, D]
     part_ptr,  # [H + 1]
     rows,  # [N] hubs first
+    table,  # [M, K, D], or [M, K + 1, D]
     out,  # [N, D]
     winner,  # [N, D]
     D,
+    K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
@@ -138,7 +153,10 @@ def max_parts_kernel(
         window = tl.load(part_winner + place, mask=use, other=0x7FFFFFFF)
         best = tl.maximum(best, packed(value, window))
     value, at_window = unpacked(tl.max(best, axis=0))
-    place = tl.load(rows + hub).to(tl.int64) * D + channel
+    row = tl.load(rows + hub)
+    if WITH_OWN:
+        value += own_row(table, row, channel, inside, D, K)
+    place = row.to(tl.int64) * D + channel
     tl.store(out + place, value, mask=inside)
     tl.store(winner + place, at_window, mask=inside)
 
@@ -155,18 +173,19 @@ def window_max_grad_kernel(
     item_row,  # [I]
     item_first,  # [I]
     ptr,  # [M + 1]
-    out,  # [M, K, D]
+    out,  # [M, K, D], or [M, K + 1, D] with the targets' own gradients behind
     parts,  # [P, K, D]
     num_parts,
     D,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
     """One item of a source, a block of channels and of taps: the gradients of the windows that it won."""
-    row, _, _, first, last = item(item_row, item_first, ptr, ITEM)
+    row, start, _, first, last = item(item_row, item_first, ptr, ITEM)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     tap = tl.program_id(2) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = channel < D
@@ -191,26 +210,49 @@ def window_max_grad_kernel(
     if number < num_parts:
         tl.store(parts + number.to(tl.int64) * (K * D) + at, total, mask=use)
     else:
-        tl.store(out + row.to(tl.int64) * (K * D) + at, total, mask=use)
+        tl.store(out + row.to(tl.int64) * ((K + WITH_OWN) * D) + at, total, mask=use)
+    if WITH_OWN:
+        # Once for each row: with its first item and the first block of taps.
+        here = channel < tl.where(first - start + tl.program_id(2) == 0, D, 0)
+        own = tl.load(grad + row.to(tl.int64) * D + channel, mask=here, other=0.0)
+        tl.store(out + (row.to(tl.int64) * (K + 1) + K) * D + channel, own, mask=here)
 
 
-def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> tuple[Tensor, Tensor]:
-    """Equations 5 and 6 with the largest window per channel; the winners are int32."""
-    return _WindowMax.apply(x, weight, ranked_of(sequences))  # pyright: ignore[reportReturnType]
+def convolve_max(
+    x: Tensor,
+    weight: Tensor,
+    sequences: Sequences | Ranked | Scored,
+    root: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Equations 5 and 6 with the largest window per channel; the winners are int32.
+
+    Root and bias are those of :func:`node2seq.ops.triton.window_sum.convolve_sum`.
+    """
+    return _WindowMax.apply(x, weight, root, bias, ranked_of(sequences))  # pyright: ignore[reportReturnType]
 
 
 class _WindowMax(torch.autograd.Function):
-    """The largest window sum per channel. Keeps the winners and the places, never the projected rows."""
+    """The largest window sum per channel. Keeps the winners and the places, never the projected rows.
+
+    The own rows' projection lies behind those for the taps: one product for all.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, ranked: Ranked
+    ) -> tuple[Tensor, Tensor]:
         kernel_size, channels = weight.shape[-3], weight.shape[-1]
         taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
-        table = reference.project(x, taps).view(-1, kernel_size, channels)
-        out, winner, short_winner = window_max(table, ranked)
-        ctx.plan, ctx.shape, ctx.runs = ranked.plan, table.shape, weight.shape[:-3]
-        needs_x, needs_weight, _ = ctx.needs_input_grad
-        kept = (x if needs_weight else None, taps if needs_x else None)
+        if root is not None:
+            taps = torch.cat([taps, root.transpose(-2, -1)], dim=-1)  # [C, (K + 1) * D]
+        if bias is not None:
+            bias = F.pad(bias, (kernel_size * channels, 0))
+        table = add_product(bias, x, taps).view(-1, taps.size(-1) // channels, channels)
+        out, winner, short_winner = window_max(table, ranked, kernel_size)
+        ctx.plan, ctx.shape, ctx.weight_shape = ranked.plan, table.shape, weight.shape
+        needs_x, needs_weight, needs_root, *_ = ctx.needs_input_grad
+        kept = (x if needs_weight or needs_root else None, taps if needs_x else None)
         ctx.save_for_backward(winner, short_winner, ranked.place, *kept)
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
@@ -220,24 +262,33 @@ class _WindowMax(torch.autograd.Function):
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, grad: Tensor, _grad_winner: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None]:
+    ) -> tuple[Tensor | None, ...]:
         winner, short_winner, place, x, taps = ctx.saved_tensors
-        table = window_max_grad(plain(grad), winner, short_winner, place, ctx.plan, ctx.shape).flatten(1)
+        (*runs, kernel_size, _, channels), grad = ctx.weight_shape, plain(grad)
+        table = window_max_grad(grad, winner, short_winner, place, ctx.plan, ctx.shape, kernel_size)
+        table = table.flatten(1)
         grad_x = None if taps is None else reference.project(table, taps.transpose(-2, -1))
-        if x is None:
-            return grad_x, None, None
-        runs = ctx.runs
-        by_run = x.reshape(*runs, -1, x.size(-1)).transpose(-2, -1)
-        grad_taps = by_run @ table.view(*runs, -1, table.size(-1))  # [C, K * D]
-        return grad_x, grad_taps.unflatten(-1, ctx.shape[1:]).transpose(-3, -2), None
+        _, needs_weight, needs_root, needs_bias, _ = ctx.needs_input_grad
+        grad_weight = grad_root = None
+        if x is not None:
+            by_run = x.reshape(*runs, -1, x.size(-1)).transpose(-2, -1)
+            found = by_run @ table.view(*runs, -1, table.size(-1))  # [C, K * D], or (K + 1) * D
+            width = kernel_size * channels
+            if needs_weight:
+                grad_weight = found[..., :width].unflatten(-1, (kernel_size, channels)).transpose(-3, -2)
+            if needs_root:
+                grad_root = found[..., width:].transpose(-2, -1)
+        grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
+        return grad_x, grad_weight, grad_root, grad_bias, None
 
 
-def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
+def window_max(table: Tensor, ranked: Ranked, kernel_size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The largest window sum over projected rows [M, K, D], and where its window begins, all [N, D].
 
     Where it begins is told in 32 bits and, for rows of one item, in 8: what the backward pass mostly reads.
+    A table of one more row for each node holds what its own features add.
     """
-    _, kernel_size, channels = table.shape
+    with_own, channels = table.size(1) > kernel_size, table.size(-1)
     work = ranked.plan.work
     out = table.new_empty(ranked.rows.num_rows, channels)
     winner, short_winner = (torch.empty_like(out, dtype=dtype) for dtype in (torch.int32, torch.uint8))
@@ -260,6 +311,7 @@ def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
         work.parts,
         channels,
         K=kernel_size,
+        WITH_OWN=with_own,
         UNROLL=kernel_size <= _UNROLLED_TAPS,
         ITEM=work.item,
         BLOCK_P=tile.block,
@@ -273,9 +325,12 @@ def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
         part_winner,
         work.part_ptr,
         work.rows,
+        table,
         out,
         winner,
         channels,
+        K=kernel_size,
+        WITH_OWN=with_own,
         BLOCK_P=8,
         BLOCK_C=width,
         num_warps=2,
@@ -284,10 +339,16 @@ def window_max(table: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def window_max_grad(
-    grad: Tensor, winner: Tensor, short_winner: Tensor, place: Tensor, plan: GraphPlan, shape: torch.Size
+    grad: Tensor,
+    winner: Tensor,
+    short_winner: Tensor,
+    place: Tensor,
+    plan: GraphPlan,
+    shape: torch.Size,
+    kernel_size: int,
 ) -> Tensor:
-    """The gradient of the projected rows, [M, K, D]: each source looks up what it won."""
-    _, kernel_size, channels = shape
+    """The gradient of the projected rows, [M, K, D] or [M, K + 1, D]: each source looks up what it won."""
+    _, rows, channels = shape
     transposed = plan.transposed
     work = transposed.work
     out = grad.new_empty(shape)
@@ -312,11 +373,12 @@ def window_max_grad(
         work.parts,
         channels,
         K=kernel_size,
+        WITH_OWN=rows > kernel_size,
         ITEM=work.item,
         BLOCK_E=tile.block,
         BLOCK_T=tap_width,
         BLOCK_C=width,
-        num_warps=tile.warps if tap_width <= 4 else 2 * tile.warps,
+        num_warps=tile.warps,
     )
     sum_parts(parts, work, out)
     return out

@@ -17,8 +17,9 @@ from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
+from node2seq.ops.triton.own_rows import add_product, matrix_of
 from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
-from node2seq.ops.triton.row_ends import fits, scored_window_sum
+from node2seq.ops.triton.row_ends import Sums, fits, scored_window_sum
 from node2seq.ops.triton.segments import store_item, sum_parts
 
 _CORE_BLOCK = 16
@@ -31,11 +32,13 @@ def window_sum_kernel(
     item_row,  # [I]
     item_first,  # [I]
     ptr,  # [N + 1]
-    out,  # [N, K, C]
+    out,  # [N, K, C], or [N, K + 1, C] with the targets' own rows behind
     parts,  # [P, K, C]
     num_parts,
     C,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
+    IS_MEAN: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_S: tl.constexpr,
@@ -74,6 +77,8 @@ def window_sum_kernel(
         under = (tap[:, None] <= position[None, :]) & (position[None, :] < tap[:, None] + windows)
         edge_sums += tl.where(under[:, :, None], value[None, :, :], 0.0)
     total = tl.sum(edge_sums, axis=1) + tl.sum(core, axis=0)[None, :]
+    if IS_MEAN:
+        total = tl.div_rn(total, windows.to(tl.float32))
 
     at = tap[:, None] * C + channel[None, :]
     use = (tap < K)[:, None] & inside[None, :]
@@ -81,12 +86,12 @@ def window_sum_kernel(
     if number < num_parts:
         tl.store(parts + number.to(tl.int64) * (K * C) + at, total, mask=use)
     else:
-        tl.store(out + row.to(tl.int64) * (K * C) + at, total, mask=use)
+        tl.store(out + row.to(tl.int64) * ((K + WITH_OWN) * C) + at, total, mask=use)
 
 
 @triton.jit(do_not_specialize=["num_parts"])
 def window_sum_grad_kernel(
-    prefix,  # [N, K, C] gradients of the taps' sums, added up from tap 0
+    prefix,  # [N, K, C] gradients of the taps' sums, added up from tap 0; [N, K + 1, C] with the own rows'
     target,  # [E] by source
     entry,  # [E] by source
     place,  # [E] the position of each entry, or the taps that it lies under
@@ -100,12 +105,14 @@ def window_sum_grad_kernel(
     C,
     IS_UNDER: tl.constexpr,
     K: tl.constexpr,
+    WITH_OWN: tl.constexpr,
+    IS_MEAN: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
     """One item of a source and a block of channels: what the taps hand back."""
-    row, _, _, first, last = item(item_row, item_first, ptr, ITEM)
+    row, start, _, first, last = item(item_row, item_first, ptr, ITEM)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     inside = channel < C
     total = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
@@ -115,69 +122,115 @@ def window_sum_grad_kernel(
         node = tl.load(target + at, mask=real, other=0)
         position = tl.load(place + tl.load(entry + at, mask=real, other=0), mask=real, other=0)
         # Position q lies under taps max(0, q − o + 1) … min(q, K − 1): a difference of two prefix sums.
+        length = tl.load(target_ptr + node + 1) - tl.load(target_ptr + node)
+        windows = tl.maximum(length - K + 1, 1)
         if IS_UNDER:
             position = position.to(tl.int32)
             below = position // K - 1
             above = position % K
         else:
-            length = tl.load(target_ptr + node + 1) - tl.load(target_ptr + node)
-            below = position - tl.maximum(length - K + 1, 1)
+            below = position - windows
             above = tl.minimum(position, K - 1)
-        node = node.to(tl.int64) * K
-        total += rows_at(prefix, node + above, channel, real, inside, C)
-        total -= rows_at(prefix, node + below, channel, real & (below >= 0), inside, C)
-    store_item(out, parts, row, num_parts, tl.sum(total, axis=0), channel, inside, C)
+        node = node.to(tl.int64) * (K + WITH_OWN)
+        value = rows_at(prefix, node + above, channel, real, inside, C)
+        value -= rows_at(prefix, node + below, channel, real & (below >= 0), inside, C)
+        if IS_MEAN:
+            value = tl.div_rn(value, tl.broadcast_to(windows.to(tl.float32)[:, None], value.shape))
+        total += value
+    total = tl.sum(total, axis=0)
+    if WITH_OWN:  # in the first of a hub's parts only
+        at = prefix + (row.to(tl.int64) * (K + 1) + K) * C + channel
+        total += tl.load(at, mask=channel < tl.where(first == start, C, 0), other=0.0)
+    store_item(out, parts, row, num_parts, total, channel, inside, C)
 
 
-def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> Tensor:
-    """Equations 5 and 6 with the sum over windows, [N, D]."""
-    return _WindowSum.apply(x, weight, sequences)  # pyright: ignore[reportReturnType]
+def convolve_sum(
+    x: Tensor,
+    weight: Tensor,
+    sequences: Sequences | Ranked | Scored,
+    root: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    is_mean: bool = False,
+) -> Tensor:
+    """Equations 5 and 6 with the sum or the mean over windows, [N, D].
+
+    Args:
+        x (torch.Tensor): The sources' rows, [M, C].
+        weight (torch.Tensor): The taps, [K, C, D], or those of R runs, [R, K, C, D].
+        sequences: The sources of each target.
+        root (torch.Tensor, optional): Where the sources are the targets, what their own rows are multiplied
+            with before they are added, [D, C] or [R, D, C]: equation 7.
+        bias (torch.Tensor, optional): What is added to all, with the own rows only, [D] or [R, D].
+        is_mean (bool): Whether to divide by the number of windows.
+    """
+    return _WindowSum.apply(x, weight, root, bias, sequences, is_mean)  # pyright: ignore[reportReturnType]
 
 
 class _WindowSum(torch.autograd.Function):
-    """The taps' sums P [N, K, C], projected. Keeps P, which the gradient of the weights needs."""
+    """The taps' sums P [N, K, C], projected. Keeps P, which the gradient of the weights needs.
+
+    The own rows are one more tap, which meets nobody else.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, sequences: Sequences | Ranked | Scored) -> Tensor:
-        summed, place, ctx.plan = _tap_sums(plain(x), sequences, weight.size(-3))
-        summed = summed.flatten(1)  # [N, K * C]
-        ctx.save_for_backward(summed if weight.requires_grad else None, weight, place)
-        return reference.project(summed, weight.flatten(-3, -2))
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        root: Tensor | None,
+        bias: Tensor | None,
+        sequences: Sequences | Ranked | Scored,
+        is_mean: bool,
+    ) -> Tensor:
+        ctx.sums = Sums(is_mean, root is not None)
+        summed, place, ctx.plan = _tap_sums(plain(x), sequences, weight.size(-3), ctx.sums)
+        ctx.shape = summed.shape[1:]
+        summed = summed.flatten(1)  # [N, K * C], or (K + 1) * C
+        needs_weight = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+        ctx.save_for_backward(summed if needs_weight else None, weight, root, place)
+        return add_product(bias, summed, matrix_of(weight, root))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        summed, weight, place = ctx.saved_tensors
-        grad_x = grad_weight = None
-        if ctx.needs_input_grad[1]:
-            runs = weight.shape[:-3] if weight.dim() > 3 else ()
-            by_run = summed.view(*runs, -1, summed.size(-1)).transpose(-2, -1)
-            grad_weight = (by_run @ grad.reshape(*runs, -1, grad.size(-1))).view(weight.shape)
-            del summed, by_run
-        if ctx.needs_input_grad[0]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        summed, weight, root, place = ctx.saved_tensors
+        needs_x, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
+        runs = weight.shape[:-3]
+        by_run = grad.reshape(*runs, -1, grad.size(-1))
+        grad_x = grad_weight = grad_root = None
+        if needs_weight or needs_root:
+            found = summed.view(*runs, -1, summed.size(-1)).transpose(-2, -1) @ by_run
+            taps = weight.size(-3) * weight.size(-2)
+            grad_weight = found[..., :taps, :].reshape(weight.shape) if needs_weight else None
+            grad_root = found[..., taps:, :].transpose(-2, -1) if needs_root else None
+            del summed
+        if needs_x:
             # Prefix sums over taps commute with the projection: of K small matrices instead of N · K rows.
-            taps = weight.cumsum(-3).flatten(-3, -2).transpose(-2, -1)  # [D, K * C]
-            prefix = reference.project(grad, taps).view(-1, *weight.shape[-3:-1])
-            grad_x = window_sum_grad(prefix, place, ctx.plan)
-        return grad_x, grad_weight, None
+            matrix = matrix_of(weight.cumsum(-3), root).transpose(-2, -1)  # [D, K * C], or (K + 1) * C
+            prefix = reference.project(grad, matrix).view(grad.size(0), *ctx.shape)
+            grad_x = window_sum_grad(prefix, place, ctx.plan, weight.size(-3), ctx.sums)
+        return grad_x, grad_weight, grad_root, by_run.sum(-2) if needs_bias else None, None, None
 
 
 def _tap_sums(
-    x: Tensor, sequences: Sequences | Ranked | Scored, kernel_size: int
+    x: Tensor, sequences: Sequences | Ranked | Scored, kernel_size: int, sums: Sums
 ) -> tuple[Tensor, Tensor, GraphPlan]:
     """The taps' sums, what the backward pass knows of each entry, and the graph."""
     if isinstance(sequences, Scored) and sequences.is_scored_by(x):
         plan = sequences.plan
         if fits(plan.work, kernel_size, x.size(-1)):
-            return *scored_window_sum(sequences.query, x, plan, kernel_size), plan
+            return *scored_window_sum(sequences.query, x, plan, kernel_size, sums), plan
     ranked = ranked_of(sequences)
-    return window_sum(x, ranked, kernel_size), ranked.place, ranked.plan
+    return window_sum(x, ranked, kernel_size, sums), ranked.place, ranked.plan
 
 
-def window_sum(x: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
+def window_sum(x: Tensor, ranked: Ranked, kernel_size: int, sums: Sums) -> Tensor:
     """What each tap meets over all windows, [N, K, C]."""
     work, channels = ranked.plan.work, x.size(-1)
-    out = x.new_empty(ranked.rows.num_rows, kernel_size, channels)
+    out = sums.empty(x, ranked.rows.num_rows, kernel_size)
+    if sums.with_own:
+        out[:, kernel_size] = x
     parts = x.new_empty(work.parts, kernel_size, channels)
     tile, (blocks, width) = TILES["window_sum"], channel_blocks(channels)
     taps, tap_width = tap_blocks(kernel_size)
@@ -194,6 +247,8 @@ def window_sum(x: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
         work.parts,
         channels,
         K=kernel_size,
+        WITH_OWN=sums.with_own,
+        IS_MEAN=sums.is_mean,
         ITEM=work.item,
         BLOCK_E=_CORE_BLOCK,
         BLOCK_S=tile.block,
@@ -205,13 +260,13 @@ def window_sum(x: Tensor, ranked: Ranked, kernel_size: int) -> Tensor:
     return out
 
 
-def window_sum_grad(prefix: Tensor, place: Tensor, plan: GraphPlan) -> Tensor:
+def window_sum_grad(prefix: Tensor, place: Tensor, plan: GraphPlan, kernel_size: int, sums: Sums) -> Tensor:
     """The gradient of the sources' rows, [M, C], from prefix sums of the taps' gradients [N, K, C].
 
     Of each entry it needs the position (32 bits) or the taps that it lies under (8 bits).
     """
     transposed = plan.transposed
-    work, (_, kernel_size, channels) = transposed.work, prefix.shape
+    work, channels = transposed.work, prefix.size(-1)
     out = prefix.new_empty(plan.num_sources, channels)
     parts = prefix.new_empty(work.parts, channels)
     tile, (blocks, width) = TILES["window_sum_grad"], channel_blocks(channels)
@@ -232,6 +287,8 @@ def window_sum_grad(prefix: Tensor, place: Tensor, plan: GraphPlan) -> Tensor:
         channels,
         IS_UNDER=place.dtype == torch.uint8,
         K=kernel_size,
+        WITH_OWN=sums.with_own,
+        IS_MEAN=sums.is_mean,
         ITEM=work.item,
         BLOCK_E=tile.block,
         BLOCK_C=width,

@@ -1,0 +1,28 @@
+"""Equations 5 to 7 in one step, for graphs whose sources are their targets."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from node2seq.ops.sequences import Sequences
+from node2seq.ops.triton.plan import Ranked, Scored
+from node2seq.ops.triton.window_max import convolve_max
+from node2seq.ops.triton.window_sum import convolve_sum
+
+
+def layer(
+    x: Tensor,
+    weight: Tensor,
+    root: Tensor,
+    bias: Tensor | None,
+    sequences: Sequences | Ranked | Scored,
+    readout: str,
+) -> tuple[Tensor, Tensor | None]:
+    """The convolution over each sequence, its readout, and the own rows with their bias, [N, D].
+
+    Returns:
+        The output, and for ``readout="max"`` the winning window of each channel.
+    """
+    if readout == "max":
+        return convolve_max(x, weight, sequences, root, bias)
+    return convolve_sum(x, weight, sequences, root, bias, is_mean=readout == "mean"), None

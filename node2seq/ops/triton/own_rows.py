@@ -1,0 +1,24 @@
+"""Equation 7 in the same product as equation 5: a node's own row is one more tap, which meets nobody else."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from node2seq.ops import reference
+
+
+def matrix_of(weight: Tensor, root: Tensor | None) -> Tensor:
+    """The taps [K, C, D] below each other, and the transposed root [D, C] below them, if there is one."""
+    taps = weight.flatten(-3, -2)
+    return taps if root is None else torch.cat([taps, root.transpose(-2, -1)], dim=-2)
+
+
+def add_product(bias: Tensor | None, x: Tensor, matrix: Tensor) -> Tensor:
+    """Rows times one matrix, or each run's rows times its own, and the bias."""
+    if bias is None:
+        return reference.project(x, matrix)
+    if matrix.dim() == 2:
+        return torch.addmm(bias, x, matrix)
+    by_run = x.view(matrix.size(0), -1, x.size(-1))
+    return torch.baddbmm(bias.unsqueeze(-2), by_run, matrix).view(-1, matrix.size(-1))
