@@ -51,7 +51,7 @@ def sequences_of(
             "Use hops=1 on bipartite graphs and sampled blocks",
         )
     graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
-    if torch.compiler.is_exporting():
+    if ops.is_exporting():
         sequences = ops.build_sequences(
             *edges_of(edge_index, flow),
             num_sources,

@@ -35,7 +35,7 @@ from node2seq.ops.backends import BACKEND_NAMES, BACKENDS, arrange, check_backen
 from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
-from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_tracing
+from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_exporting, is_tracing
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
@@ -61,6 +61,7 @@ __all__ = [
     "counter_dropout",
     "eager",
     "find_sequences",
+    "is_exporting",
     "is_tracing",
     "linear",
     "pair_word",
@@ -84,7 +85,7 @@ def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
         x (torch.Tensor): The features that it is to work on.
         entries (int): The number of entries of all sequences together; few are not worth loading numba.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         if name in _CANNOT_EXPORT:
             raise Node2SeqError(
                 f"backend={name!r}",

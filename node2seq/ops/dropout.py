@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from node2seq.ops.late import fused_kernels
+from node2seq.ops.plan import is_exporting
 
 _WORD = 2**32
 _LARGEST = 2**31 - 1
@@ -59,7 +60,7 @@ def counter_dropout(
     if not isinstance(p, Tensor) and p == 0:
         return x
     is_tracing, fuses = torch.compiler.is_compiling(), x.is_cuda and x.dtype == torch.float32
-    if fuses and is_tracing and not torch.compiler.is_exporting():
+    if fuses and is_tracing and not is_exporting():
         rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)
         return _drop_compiled(x, rate, rates, seed, step, layer, nodes, whole_rows)[0]
     if fuses and not is_tracing and (kernels := fused_kernels()):

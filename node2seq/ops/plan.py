@@ -25,6 +25,14 @@ def is_tracing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
+def is_exporting() -> bool:
+    """Whether what is traced has to run without this package.
+
+    PyTorch's function of that name is no help: up to 2.11 it says so whenever ``torch.compile`` asks.
+    """
+    return torch.compiler._is_exporting_flag
+
+
 def check_ids(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> None:
     """Raises an error if a node id lies outside of its side's [0, count); waits for the device once."""
     if source.numel() == 0:

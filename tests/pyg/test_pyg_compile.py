@@ -43,15 +43,13 @@ def _assert_compiles(module: torch.nn.Module, backend: str) -> None:
     eager = copy.deepcopy(module)
     compiled, counter = _compile(module, backend)
     frames = []
-    # Without generated code it is the same backend that runs on the same plan, and the same bits.
-    atol = 0.0 if backend == "aot_eager" else 1e-5
     for x, edges in GRAPHS:
         x_compiled, x_eager = x.clone().requires_grad_(), x.clone().requires_grad_()
         out, expected = compiled(x_compiled, edges), eager(x_eager, edges)
-        torch.testing.assert_close(out, expected, rtol=0, atol=atol)
+        torch.testing.assert_close(out, expected, rtol=0, atol=2e-6)
         found, wanted = gradients(module, out), gradients(eager, expected)
-        torch.testing.assert_close(found, wanted, rtol=atol, atol=atol)
-        torch.testing.assert_close(x_compiled.grad, x_eager.grad, rtol=atol, atol=atol)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(x_compiled.grad, x_eager.grad, rtol=1e-5, atol=1e-5)
         frames.append(counter.frame_count)
     assert frames[0] == frames[1]  # the second size found the code of the first
 
@@ -119,7 +117,7 @@ def test_the_trace_of_a_compiled_layer_is_the_same(options):
         entries = int(found.ptr[-1])  # merged duplicates leave unused entries behind the last row
         assert torch.equal(found.ptr, trace.ptr)
         assert torch.equal(found.index[:entries], trace.index)
-        assert torch.equal(found.scores[:entries], trace.scores)
+        torch.testing.assert_close(found.scores[:entries], trace.scores, rtol=0, atol=2e-6)
         assert torch.equal(found.is_nonlocal[:entries], trace.is_nonlocal)
         assert torch.equal(found.winner, trace.winner)
 
@@ -151,6 +149,23 @@ def test_a_subclass_with_messages_of_its_own():
     _assert_compiles(Half(5, 4), "aot_eager")
 
 
+@pytest.mark.parametrize("readout", ["max", "sum"])
+def test_whole_numbers_give_the_same_bits(readout):
+    """However matrices are multiplied, these products are exact."""
+    conv, (x, edges) = layer(readout=readout), random_graph(20, 60)
+    x = (4 * x).round().requires_grad_()
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(torch.randint(-2, 3, parameter.shape))
+    weight = torch.randint(-2, 3, (20, 4))
+    compiled, _ = _compile(conv, "aot_eager")
+    expected, found = (
+        [out, *torch.autograd.grad((out * weight).sum(), [x, *conv.parameters()])]
+        for out in (conv(x, edges), compiled(x, edges))
+    )
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def _no_plain_twin(monkeypatch):
     def fail(*_):
         raise AssertionError("the plain twin ran")
@@ -179,8 +194,8 @@ def test_a_change_in_place_is_noticed():
     before = compiled(features(), edges)
     edges[0, 0] = 5  # 1 → 0 becomes 5 → 0, which there is already
     after = compiled(features(), edges)
-    assert torch.equal(after, conv(features(), edges.clone()))
-    assert not torch.equal(after[0], before[0])
+    torch.testing.assert_close(after, conv(features(), edges.clone()), rtol=0, atol=2e-6)
+    assert not torch.allclose(after[0], before[0])
 
 
 def _count(monkeypatch, owner, name) -> list:
@@ -206,7 +221,7 @@ def test_the_backward_pass_finds_what_the_forward_pass_recorded(monkeypatch):
     assert not recording._records
     out = compiled(features(), EDGES)
     recording._records.clear()
-    torch.testing.assert_close(gradients(conv, out), expected, rtol=0, atol=0)  # recorded anew
+    torch.testing.assert_close(gradients(conv, out), expected)  # recorded anew
     assert len(made) == 3
     out = compiled(features(), EDGES)
     assert len(recording._records) == 1
@@ -235,7 +250,7 @@ def test_a_record_does_not_read_what_it_was_given():
             tensor.fill_(torch.nan)
         grad = torch.randn_like(record.out)
         found, wanted = record.gradients(values, grad), expected.gradients(untouched, grad)
-        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        torch.testing.assert_close(found, wanted)
 
 
 OPS = {
@@ -257,8 +272,9 @@ def test_ops_keep_the_rules_of_pytorch(name):
     torch.library.opcheck(compiled_ops._forward, tuple(_call(name.split()[0], edges, 20, *given)))
 
 
-def test_exported_programs_take_the_plain_way():
-    program = torch.export.export(layer(), (features(), EDGES))
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=slow)])
+def test_exported_programs_take_the_plain_way(strict):
+    program = torch.export.export(layer(), (features(), EDGES), strict=strict)
     assert not [node for node in program.graph.nodes if "node2seq" in str(node.target)]
 
 
