@@ -27,6 +27,7 @@ class Tile(NamedTuple):
 
     block: int
     warps: int
+    stages: int = 1  # blocks of which some are still being loaded
 
 
 # Threads that hold the same sum have to hold the same bits of it, or entries disagree about who stands first.

@@ -82,6 +82,7 @@ def window_max_kernel(
     WITH_OWN: tl.constexpr,
     UNROLL: tl.constexpr,
     ITEM: tl.constexpr,
+    STAGES: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
@@ -94,7 +95,7 @@ def window_max_kernel(
     stop = tl.minimum(last - start, tl.maximum(length - K + 1, 1))  # windows that begin in this item
     best = tl.full([BLOCK_P, BLOCK_C], float("-inf"), dtype=tl.float32)
     at = tl.zeros([BLOCK_P, BLOCK_C], dtype=tl.int32) + begin
-    for p0 in range(begin, stop, BLOCK_P):
+    for p0 in tl.range(begin, stop, BLOCK_P, num_stages=STAGES):
         window = p0 + tl.arange(0, BLOCK_P)
         real = window < stop
         value = tl.zeros([BLOCK_P, BLOCK_C], dtype=tl.float32)
@@ -180,6 +181,7 @@ def window_max_grad_kernel(
     K: tl.constexpr,
     WITH_OWN: tl.constexpr,
     ITEM: tl.constexpr,
+    STAGES: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -190,7 +192,7 @@ def window_max_grad_kernel(
     tap = tl.program_id(2) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = channel < D
     total = tl.zeros([BLOCK_T, BLOCK_E, BLOCK_C], dtype=tl.float32)
-    for e0 in range(first, last, BLOCK_E):
+    for e0 in tl.range(first, last, BLOCK_E, num_stages=STAGES):
         at = e0 + tl.arange(0, BLOCK_E)
         real = at < last
         node = tl.load(target + at, mask=real, other=0)
@@ -314,6 +316,7 @@ def window_max(table: Tensor, ranked: Ranked, kernel_size: int) -> tuple[Tensor,
         WITH_OWN=with_own,
         UNROLL=kernel_size <= _UNROLLED_TAPS,
         ITEM=work.item,
+        STAGES=tile.stages,
         BLOCK_P=tile.block,
         BLOCK_C=width,
         num_warps=tile.warps,
@@ -375,6 +378,7 @@ def window_max_grad(
         K=kernel_size,
         WITH_OWN=rows > kernel_size,
         ITEM=work.item,
+        STAGES=tile.stages,
         BLOCK_E=tile.block,
         BLOCK_T=tap_width,
         BLOCK_C=width,
