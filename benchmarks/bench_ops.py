@@ -14,6 +14,7 @@ entry from memory once.
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -84,7 +85,8 @@ BY_TAPS = {
 VARIANTS = [(2, 1), (4, 1), (4, 2), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
 SORT_VARIANTS = [(256, 1), (512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (2048, 8)]
 # Kernels whose variants are measured unless others are asked for: what the largest window takes.
-VARIED = ["score", "window_max", "window_max_grad"]
+VARIED = ["score", "window_max", "grad"]
+GRAD_VARIANTS = [(2, 2), (4, 1), (4, 2), (8, 1), (8, 2)]
 SHORT_VARIANTS = [512, 1024, 2048, 4096]
 WIDTHS = [(16, 32, 64), (16, 32), (32, 64), (8, 16, 32, 64), (16, 32, 64, 128)]
 
@@ -258,9 +260,29 @@ def variants(graph: Graph, edge_index: Tensor, kernels: list[str]) -> None:
             timed.append((median_ms(step, 3), f"{block}×{warps}{mark}"))
         launch.TILES[name] = used
         print(f"{name}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)), flush=True)
-    for name, part in (("sort", _sort_variants), ("short", _short_variants), ("widths", _width_variants)):
+    for name, part in (
+        ("grad", _grad_variants),
+        ("sort", _sort_variants),
+        ("short", _short_variants),
+        ("widths", _width_variants),
+    ):
         if name in kernels:
             part(found)
+
+
+def _grad_variants(found: Steps) -> None:
+    """The backward pass of the largest window with several blocks, warps and stages."""
+    used = dict(window_max.GRAD_TILES)
+    for kernel_size in (3, 10):
+        step, timed = found.named(kernel_size)["window_max_grad"][0], []
+        star = window_max.grad_tile(kernel_size, found.plan)
+        for (block, warps), stages in itertools.product(GRAD_VARIANTS, (1, 2, 3)):
+            tile = launch.Tile(block, warps, stages)
+            window_max.GRAD_TILES.update(dict.fromkeys(used, tile))
+            timed.append((median_ms(step, 3), f"{block}×{warps}/{stages}{'*' if tile == star else ''}"))
+        window_max.GRAD_TILES.update(used)
+        entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)[:9])
+        print(f"window_max_grad k={kernel_size}, block×warps/stages: {entries}", flush=True)
 
 
 def _short_variants(found: Steps) -> None:
@@ -319,7 +341,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parts = ["layers", "steps", "variants"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    kernels = [*launch.TILES, "sort", "short", "widths"]
+    kernels = [*launch.TILES, "grad", "sort", "short", "widths"]
     parser.add_argument("--kernels", nargs="+", choices=kernels, default=VARIED, help="of the variants")
     add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
     options = parser.parse_args()

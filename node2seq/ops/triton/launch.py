@@ -27,6 +27,7 @@ class Tile(NamedTuple):
 
     block: int
     warps: int
+    stages: int = 1  # blocks that are under way at once, where a kernel asks for it
 
 
 # Threads that hold the same sum have to hold the same bits of it, or entries disagree about who stands first.
@@ -39,7 +40,6 @@ TILES: dict[str, Tile] = {
     "scored_window_sum": Tile(16, 1),
     "segment_sum": Tile(8, 2),
     "window_max": Tile(4, 1),
-    "window_max_grad": Tile(4, 2),
     "window_sum": Tile(4, 1),
     "window_sum_grad": Tile(8, 1),
 }

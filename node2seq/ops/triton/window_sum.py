@@ -135,7 +135,7 @@ def window_sum_grad_kernel(
         value = rows_at(prefix, node + above, channel, real, inside, C)
         value -= rows_at(prefix, node + below, channel, real & (below >= 0), inside, C)
         if IS_MEAN:
-            value = tl.div_rn(value, tl.broadcast_to(windows.to(tl.float32)[:, None], value.shape))
+            value *= (1.0 / windows.to(tl.float32))[:, None]
         total += value
     total = tl.sum(total, axis=0)
     if WITH_OWN:  # in the first of a hub's parts only
