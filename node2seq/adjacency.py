@@ -41,7 +41,7 @@ def sequences_of(
 ) -> tuple[ops.Sequences, ops.Reach | None]:
     """The sequences of a graph, and who lies within several hops; both built once and found again.
 
-    Node ids are checked when the sequences are built, and not while compiling, exporting or capturing.
+    Node ids are checked when the sequences are built, and not while exporting or capturing.
     """
     _check_form(edge_index, flow, num_sources, num_targets)
     if hops > 1 and num_sources != num_targets:
@@ -50,26 +50,33 @@ def sequences_of(
             "paths of several edges need the same nodes on both sides",
             "Use hops=1 on bipartite graphs and sampled blocks",
         )
-    owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
-    key = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
-    expect_backward = torch.is_grad_enabled()
-
-    def build() -> ops.Sequences:
-        return ops.build_sequences(
+    graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
+    if ops.is_exporting():
+        sequences = ops.build_sequences(
             *edges_of(edge_index, flow),
             num_sources,
             num_targets,
             add_self_loops=add_self_loops,
             merge_duplicates=merge_duplicates,
-            expect_backward=expect_backward,
         )
-
-    if torch.compiler.is_compiling():
-        return build(), None
-    sequences = ops.PLANS.get(owner, key, build)
-    if hops == 1:
         return sequences, None
-    return sequences, ops.PLANS.get(owner, (*key, hops), lambda: ops.Reach(sequences, hops))
+    if torch.compiler.is_compiling():
+        return _traced(edge_index, *graph), None
+    owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
+    return ops.find_sequences(owner, graph, lambda: edges_of(edge_index, flow), hops)
+
+
+def _traced(
+    edge_index: Any, flow: str, num_sources: int, num_targets: int, *choices: bool
+) -> ops.TracedSequences:
+    is_plain = not isinstance(edge_index, (SparseTensor, EdgeIndex)) and not is_torch_sparse_tensor(
+        edge_index
+    )
+    if not is_plain:  # edges that are new in each step, and so is their plan
+        edge_index, flow = torch.stack(edges_of(edge_index, flow)), "source_to_target"
+    is_forward = flow == "source_to_target"
+    graph = ops.Graph(int(is_forward), num_sources, num_targets, *(int(choice) for choice in choices))
+    return ops.TracedSequences(edge_index, graph)
 
 
 def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) -> None:

@@ -289,13 +289,7 @@ class Node2SeqConv(MessagePassing):
         return threshold
 
     def _convolve(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
-        weight = self._kernel(x.dtype)
-        if self.readout == "max":
-            return backend.convolve_max(x, weight, ranked)
-        out = backend.convolve_sum(x, weight, ranked)
-        if self.readout == "mean":
-            out = out / ranked.rows.windows(self.kernel_size)[:, None]
-        return out, None
+        return ops.convolve(x, self._kernel(x.dtype), ranked, self.readout, backend)
 
     def _convolve_and_add(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
         bias = None if self.bias is None else self.bias.to(x.dtype)

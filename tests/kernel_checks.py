@@ -555,6 +555,26 @@ def check_layer() -> None:
             assert torch.equal(a.double(), b.double()), f"{options}: value {place} differs"
 
 
+def check_compiled() -> None:
+    """A compiled layer runs the same kernels, and gives the same bits in both directions."""
+    edge_index = torch.randint(0, 16, (2, 60), device=DEVICE)
+    x = integers(16, 4, dtype=torch.float32).requires_grad_()
+    for readout in ("max", "sum"):
+        conv = Node2SeqConv(4, 4, readout=readout, backend="triton").to(DEVICE)
+        for parameter in conv.parameters():
+            parameter.data = integers(*parameter.shape, dtype=torch.float32)
+        found = []
+        # The first one builds the plan.
+        for call in (conv, conv, torch.compile(conv, fullgraph=True, backend="aot_eager")):
+            LAUNCHES.clear()
+            out = call(x, edge_index)
+            grads = torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
+            found.append((dict(LAUNCHES), [out, *grads]))
+        _, (launches, expected), (compiled_launches, values) = found
+        assert compiled_launches == launches, readout
+        assert all(torch.equal(a, b) for a, b in zip(values, expected, strict=True)), readout
+
+
 def check_determinism() -> None:
     """The same bits twice."""
     sequences = ragged(LENGTHS, SOURCES)
@@ -669,6 +689,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "launch": check_launch,
     "empty": check_empty,
     "layer": check_layer,
+    "compiled": check_compiled,
     "determinism": check_determinism,
     "choice": check_choice,
 }

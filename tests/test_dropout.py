@@ -1,6 +1,7 @@
 """Counter-based dropout: a function of (seed, step, layer, element) and of nothing else."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -135,3 +136,28 @@ def test_gradient_passes_where_elements_are_kept():
     out = ops.counter_dropout(x, 0.25, SEED, STEP, 0)
     (grad,) = torch.autograd.grad(out.sum(), x)
     assert torch.equal(grad, torch.where(out != 0, torch.tensor(1 / 0.75), 0.0))
+
+
+@pytest.mark.parametrize("runs", [(), (3,)], ids=["one run", "three runs"])
+@pytest.mark.parametrize("whole_rows", [False, True])
+def test_the_step_of_a_compiled_graph_drops_the_same_in_both_directions(runs, whole_rows):
+    """A GPU's compiled graph takes it; what runs within is chosen there."""
+    seed, step = torch.arange(7, 7 + math.prod(runs)).view(runs), torch.full(runs, 3)
+    rate, rates = (0.4, None) if not runs else (0.0, torch.tensor([0.2, 0.4, 0.6], dtype=torch.float64))
+    x, nodes = torch.randn(20, 6, requires_grad=True), torch.randperm(50)[:20]
+    expected = ops.counter_dropout(
+        x, rate if rates is None else rates, seed, step.clone(), 1, nodes, whole_rows
+    )
+    weight = torch.randn_like(expected)
+    (wanted,) = torch.autograd.grad((expected * weight).sum(), x)
+
+    def drop(x, step):
+        out, _ = torch.ops.node2seq.drop(x, rate, rates, seed, step, 1, nodes, whole_rows)
+        step.add_(1)
+        return out
+
+    out = torch.compile(drop, fullgraph=True, backend="aot_eager")(x, step)
+    assert step.unique().tolist() == [4]
+    (grad,) = torch.autograd.grad((out * weight).sum(), x)
+    assert torch.equal(out, expected)
+    assert torch.equal(grad, wanted)

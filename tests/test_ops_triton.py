@@ -31,6 +31,7 @@ NAMES = [
     "launch",
     "empty",
     "layer",
+    "compiled",
     "determinism",
     "choice",
     *(LARGE if torch.cuda.is_available() else []),

@@ -18,26 +18,26 @@ and may have ``arrange``, which scores and ranks in one step, ``select``, the wh
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
-imported when first used.
+imported when first used. Under ``torch.compile`` they run within the opaque ops of ``compiled``; what is
+exported takes ``reference``.
 """
 
 from __future__ import annotations
 
-import os
-from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from node2seq.errors import Node2SeqError, check_choice
-from node2seq.ops import eager, reference
+from node2seq.errors import Node2SeqError
+from node2seq.ops import eager, order, reference
+from node2seq.ops.backends import BACKEND_NAMES, BACKENDS, arrange, check_backend, convolve, running_backend
+from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
-from node2seq.ops.late import fused_kernels, loops_for, native_loops
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
-from node2seq.ops.order import rearrange
-from node2seq.ops.plan import PLANS, build_sequences, is_tracing
+from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_exporting, is_tracing
 from node2seq.ops.reach import Reach
-from node2seq.ops.selection import Ranking, select
+from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
 
 __all__ = [
@@ -45,41 +45,39 @@ __all__ = [
     "BACKEND_NAMES",
     "PLANS",
     "Dropout",
+    "Graph",
     "Ranking",
     "Reach",
     "Rows",
     "Sequences",
+    "TracedSequences",
     "add_bias",
     "apply",
     "arrange",
     "build_sequences",
     "check_backend",
     "choose_backend",
+    "convolve",
     "counter_dropout",
+    "eager",
+    "find_sequences",
+    "is_exporting",
     "is_tracing",
     "linear",
     "pair_word",
     "rearrange",
+    "reference",
     "runs_of",
 ]
 
-# Those that run everywhere.
-BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
-BACKEND_NAMES = ("auto", *BACKENDS, "native", "triton")
-_NATIVE_DTYPES = (torch.float32, torch.float64)
-_CANNOT_TRACE = {
+_CANNOT_EXPORT = {
     "eager": "its grouped sorts depend on values",
     "native": "its loops are compiled by numba, which PyTorch cannot look into",
     "triton": "the sizes of its work depend on values",
 }
 
 
-def check_backend(name: str) -> None:
-    """Raises an error if there is no backend of that name."""
-    check_choice("backend", name, BACKEND_NAMES)
-
-
-def choose_backend(name: str, x: Tensor, entries: int = 0) -> ModuleType:
+def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
     """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot.
 
     Args:
@@ -87,132 +85,21 @@ def choose_backend(name: str, x: Tensor, entries: int = 0) -> ModuleType:
         x (torch.Tensor): The features that it is to work on.
         entries (int): The number of entries of all sequences together; few are not worth loading numba.
     """
-    if torch.compiler.is_compiling():
-        if name in _CANNOT_TRACE:
+    if is_exporting():
+        if name in _CANNOT_EXPORT:
             raise Node2SeqError(
                 f"backend={name!r}",
-                f"{_CANNOT_TRACE[name]} and cannot be compiled or exported",
+                f"{_CANNOT_EXPORT[name]} and cannot be exported",
                 "Use backend='auto' or 'reference' here",
             )
         return reference
-    if name == "auto":
-        return _fastest(x, entries) or eager
-    if name == "native":
-        return _native_for(x)
-    if name == "triton":
-        return _triton_for(x)
-    return BACKENDS[name]
+    if torch.compiler.is_compiling():
+        return CompiledBackend(name)
+    return running_backend(name, x, entries)
 
 
-def _fastest(x: Tensor, entries: int) -> ModuleType | None:
-    if x.is_cuda:
-        return fused_kernels() if x.dtype == torch.float32 else None
-    if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES:
-        return loops_for(entries)
-    return None
-
-
-def _native_for(x: Tensor) -> ModuleType:
-    """The compiled loops, or an error if they cannot work on ``x``."""
-    loops = native_loops()
-    if loops is None:
-        raise Node2SeqError(
-            "backend='native'",
-            "numba is not installed",
-            "Use backend='auto', or pip install 'node2seq[native]'",
-        )
-    if x.device.type != "cpu" or x.dtype not in _NATIVE_DTYPES:
-        raise Node2SeqError(
-            f"backend='native' with {x.dtype} features on {x.device}",
-            "its loops work in float32 and float64 on a CPU",
-            "Use backend='auto', which takes another backend where it has to",
-        )
-    return loops
-
-
-def _triton_for(x: Tensor) -> ModuleType:
-    """The fused kernels, or an error if they cannot work on ``x``."""
-    fused = fused_kernels()
-    if fused is None:
-        raise Node2SeqError(
-            "backend='triton'", "Triton is not installed", "Use backend='auto', or pip install triton"
-        )
-    # Triton's interpreter runs the kernels on a CPU, for tests.
-    runs_there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
-    if not runs_there or x.dtype != torch.float32:
-        raise Node2SeqError(
-            f"backend='triton' with {x.dtype} features on {x.device}",
-            "its kernels work in float32 on an NVIDIA GPU",
-            "Use backend='auto', which takes another backend where it has to",
-        )
-    return fused
-
-
-def arrange(
-    query: Tensor,
-    key: Tensor,
-    sequences: Sequences,
-    *,
-    reach: Reach | None = None,
-    hops: int = 1,
-    threshold: float | Tensor = 0.0,
-    joint: bool = True,
-    backend: ModuleType,
-) -> Ranking:
-    """Equations 2 to 4: score each target's neighbours, select, and rank. No gradient passes through.
-
-    Args:
-        query (torch.Tensor): The targets' projections, [N, D].
-        key (torch.Tensor): The sources' projections, [M, D].
-        sequences (Sequences): The neighbours of each target.
-        reach (Reach, optional): Who lies within several hops; looked up anew if not given.
-        hops (int): ℓ; with one hop nothing is selected.
-        threshold (float or torch.Tensor): β; one for all, or one for each target, [N].
-        joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
-        backend: The module that :func:`choose_backend` chose.
-    """
-    with torch.no_grad():
-        if hops == 1 and hasattr(backend, "arrange"):  # fused; gives the rest when asked
-            return backend.arrange(query, key, sequences)
-        if hops > 1 and hasattr(backend, "select"):
-            return backend.select(query, key, sequences, reach or Reach(sequences, hops), threshold, joint)
-        score = backend.score(query, key, sequences)
-        order_of_ties = backend.precedence((key * key).sum(-1))
-        if hops == 1:
-            order = backend.rank(score, order_of_ties, sequences)
-            return Ranking(sequences.index[order], score[order], order)
-        if torch.compiler.is_compiling():
-            rows = sequences.rows
-            return Ranking(
-                *_select_traced(query, key, rows.ptr, rows.target, sequences.index, hops, threshold, joint)
-            )
-        reach = reach or Reach(sequences, hops)
-        return select(backend, query, key, score, order_of_ties, sequences, reach, threshold, joint)
-
-
-@torch.library.custom_op("node2seq::select", mutates_args=())
-def _select_traced(
-    query: Tensor,
-    key: Tensor,
-    ptr: Tensor,
-    target: Tensor,
-    index: Tensor,
-    hops: int,
-    threshold: float,
-    joint: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The selection as one opaque step of a traced graph: only its inside depends on values."""
-    kept = int(ptr[-1])
-    sequences = Sequences(Rows(ptr, target[:kept]), index[:kept], key.size(0))
-    ranking = arrange(query, key, sequences, hops=hops, threshold=threshold, joint=joint, backend=eager)
-    left_over = index.numel() - kept
-    return (
-        torch.cat([ranking.node, index.new_zeros(left_over)]),
-        torch.cat([ranking.score, ranking.score.new_zeros(left_over)]),
-        torch.cat([ranking.entry, index.new_zeros(left_over)]),
-    )
-
-
-@_select_traced.register_fake
-def _(query: Tensor, _key: Tensor, _ptr: Tensor, _target: Tensor, index: Tensor, *_: object) -> tuple:
-    return torch.empty_like(index), query.new_empty(index.shape), torch.empty_like(index)
+def rearrange(ranking: Any, sequences: Sequences, seed: Tensor | None) -> Any:
+    """Sorts what was chosen by a fixed order, not by its scores; see :func:`node2seq.ops.order.rearrange`."""
+    if isinstance(ranking, TracedRanking):
+        return ranking.rearrange(seed)
+    return order.rearrange(ranking, sequences, seed)

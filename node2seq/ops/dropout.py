@@ -6,10 +6,13 @@ interrupted.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from node2seq.ops.late import fused_kernels
+from node2seq.ops.plan import is_exporting
 
 _WORD = 2**32
 _LARGEST = 2**31 - 1
@@ -56,13 +59,16 @@ def counter_dropout(
     """
     if not isinstance(p, Tensor) and p == 0:
         return x
-    is_compiling = torch.compiler.is_compiling()
-    if x.is_cuda and x.dtype == torch.float32 and not is_compiling and (kernels := fused_kernels()):
+    is_tracing, fuses = torch.compiler.is_compiling(), x.is_cuda and x.dtype == torch.float32
+    if fuses and is_tracing and not is_exporting():
+        rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)
+        return _drop_compiled(x, rate, rates, seed, step, layer, nodes, whole_rows)[0]
+    if fuses and not is_tracing and (kernels := fused_kernels()):
         return kernels.drop(x, p, seed, step, layer, nodes, whole_rows)
     if nodes is None:
         nodes = torch.arange(x.size(-2), device=x.device)
     least, scale = _least_word(p), _scale(p, x.dtype)
-    keep = _keep_traced if is_compiling else _keep
+    keep = _keep_traced if is_tracing else _keep
     if isinstance(least, int):
         least = torch.full((1,), least, dtype=torch.int32, device=x.device)
     kept = keep(nodes, 1 if whole_rows else x.size(-1), least, seed.reshape(-1), step.reshape(-1), layer)
@@ -96,7 +102,7 @@ def _keep(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tenso
     return word >= least[:, None, None]
 
 
-# One opaque step of a compiled graph, whose result is kept for the backward pass. What the compiler can see
+# One opaque step of a traced graph, whose result is kept for the backward pass. What a compiler can see
 # through it works out again there, from a step that was counted up since: other elements would be dropped.
 _keep_traced = torch.library.custom_op("node2seq::keep", _keep, mutates_args=())
 
@@ -104,6 +110,48 @@ _keep_traced = torch.library.custom_op("node2seq::keep", _keep, mutates_args=())
 @_keep_traced.register_fake
 def _(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tensor, layer: int) -> Tensor:  # noqa: ARG001
     return nodes.new_empty(seed.numel(), nodes.numel(), channels, dtype=torch.bool)
+
+
+@torch.library.custom_op("node2seq::drop", mutates_args=())
+def _drop_compiled(
+    x: Tensor,
+    rate: float,
+    rates: Tensor | None,
+    seed: Tensor,
+    step: Tensor,
+    layer: int,
+    nodes: Tensor | None,
+    whole_rows: bool,
+) -> tuple[Tensor, Tensor]:
+    """The fused kernel as one opaque step; and the seed and the step as they were, for the backward pass."""
+    p = rate if rates is None else rates
+    dropped = counter_dropout(x, p, seed, step, layer, nodes, whole_rows)
+    return dropped.contiguous(), torch.stack([seed, step])
+
+
+@_drop_compiled.register_fake
+def _(
+    x: Tensor, _rate: float, _rates: Tensor | None, seed: Tensor, *_: int | Tensor | None
+) -> tuple[Tensor, Tensor]:
+    shape = (seed.numel(), *x.shape) if seed.dim() and x.dim() == 2 else x.shape
+    return x.new_empty(shape), seed.new_empty((2, *seed.shape))
+
+
+def _keep_state(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    x, rate, rates, _, _, layer, nodes, whole_rows = inputs
+    ctx.save_for_backward(rates, output[1], nodes)
+    ctx.is_shared, ctx.options = output[0].dim() > x.dim(), (rate, layer, whole_rows)
+
+
+def _drop_gradient(ctx: Any, grad: Tensor, _state: Tensor) -> tuple[Tensor | None, ...]:
+    """Linear in x, so that the backward pass is the same once more."""
+    rates, (seed, step), nodes = ctx.saved_tensors
+    rate, layer, whole_rows = ctx.options
+    grad, _ = _drop_compiled(grad, rate, rates, seed, step, layer, nodes, whole_rows)
+    return grad.sum(0) if ctx.is_shared else grad, *[None] * 7
+
+
+_drop_compiled.register_autograd(_drop_gradient, setup_context=_keep_state)
 
 
 def pair_word(seed: Tensor, first: Tensor, second: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops.late import fused_kernels, loops_for
+from node2seq.ops.reach import Reach
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # Kernels number entries with 32 bits.
@@ -22,6 +23,14 @@ def is_tracing() -> bool:
     if torch.compiler.is_compiling():
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def is_exporting() -> bool:
+    """Whether what is traced has to run without this package.
+
+    PyTorch's function of that name is no help: up to 2.11 it says so whenever ``torch.compile`` asks.
+    """
+    return torch.compiler._is_exporting_flag
 
 
 def check_ids(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> None:
@@ -157,3 +166,37 @@ class PlanCache:
 
 
 PLANS = PlanCache()
+
+
+def find_sequences(
+    owner: Tensor,
+    graph: tuple[str, int, int, bool, bool],
+    edges: Callable[[], tuple[Tensor, Tensor]],
+    hops: int = 1,
+) -> tuple[Sequences, Reach | None]:
+    """The sequences of a graph, and who lies within several hops; both built once and found again.
+
+    Args:
+        owner (torch.Tensor): What the graph is known by.
+        graph (tuple): The flow, the number of sources and of targets, whether there are self entries and
+            whether duplicates are merged.
+        edges (callable): Gives the source and the target of each edge.
+        hops (int): How far away neighbours may be.
+    """
+    _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
+    expect_backward = torch.is_grad_enabled()
+
+    def build() -> Sequences:
+        return build_sequences(
+            *edges(),
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+            expect_backward=expect_backward,
+        )
+
+    sequences = PLANS.get(owner, graph, build)
+    if hops == 1:
+        return sequences, None
+    return sequences, PLANS.get(owner, (*graph, hops), lambda: Reach(sequences, hops))

@@ -1,7 +1,7 @@
 """The plain twin of every operation: what the fast backends are measured against, and what can be traced.
 
-Written with PyTorch alone, with shapes that depend on shapes only, and no sort that has to be stable: ONNX,
-AOTInductor and ``torch.compile(fullgraph=True)`` all take it as it stands. Gradients come from autograd.
+Written with PyTorch alone, with shapes that depend on shapes only, and no sort that has to be stable:
+``torch.export``, ONNX and AOTInductor all take it as it stands. Gradients come from autograd.
 """
 
 from __future__ import annotations

@@ -1,0 +1,423 @@
+"""Under ``torch.compile``: opaque steps that run the very backends of eager mode on the plan of the graph.
+
+While a graph is traced, its edge index stands for its sequences: the plan is looked up where a step runs.
+Tensors with a value for each entry are as long there as entries could be, since no traced shape depends on
+values; what duplicate edges leave over stands at the end of each copy of the graph. ``torch.export`` takes
+the plain way of :mod:`node2seq.ops.reference` instead: what it exports has to run without this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from node2seq.ops.backends import arrange, convolve, layer, running_backend
+from node2seq.ops.order import rearrange
+from node2seq.ops.plan import find_sequences
+from node2seq.ops.reach import Reach
+from node2seq.ops.recording import Record, record_of
+from node2seq.ops.selection import Ranking
+from node2seq.ops.sequences import Rows, Sequences
+
+# Plans are built and looked up on the host: nothing that a CUDA graph could replay.
+_TAGS = (torch.Tag.cudagraph_unsafe,)
+
+
+class Graph(NamedTuple):
+    """A graph in numbers, as ops take it next to its edge index."""
+
+    is_forward: int  # whether edges go from the first row to the second
+    num_sources: int
+    num_targets: int
+    add_self_loops: int
+    merge_duplicates: int
+    copies: int = 1
+
+    def most_entries(self, edge_index: Tensor) -> int:
+        """How many entries a copy has if no edge is dropped."""
+        # Not the built-in one: traced, it would take note of which is smaller.
+        loops: Any = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
+        return edge_index.size(1) + loops
+
+    def find(self, edge_index: Tensor, hops: int = 1) -> tuple[Sequences, Reach | None]:
+        """The plan of all copies."""
+        flow = "source_to_target" if self.is_forward else "target_to_source"
+        source, target = (0, 1) if self.is_forward else (1, 0)
+        key = (flow, self.num_sources, self.num_targets, bool(self.add_self_loops))
+        sequences, reach = find_sequences(
+            edge_index,
+            (*key, bool(self.merge_duplicates)),
+            lambda: (edge_index[source], edge_index[target]),
+            hops,
+        )
+        return sequences.copies(self.copies), None if reach is None else reach.copies(self.copies)
+
+    def pad(self, values: Tensor, edge_index: Tensor, fill: int = 0) -> Tensor:
+        """A value for each entry, as long as a traced graph has it; always a tensor of its own."""
+        entries = self.most_entries(edge_index)
+        padded = values.new_full((self.copies, entries), fill)
+        values = values.view(self.copies, -1)
+        padded[:, : values.size(1)] = values
+        return padded.view(-1)
+
+    def cut(self, values: Tensor, sequences: Sequences) -> Tensor:
+        """The other way round."""
+        entries = sequences.rows.num_entries // self.copies
+        return values.view(self.copies, -1)[:, :entries].reshape(-1)
+
+
+class Call(NamedTuple):
+    """The arguments of the ops; what the given tensors are depends on the function."""
+
+    function: str
+    backend: str  # the user's choice
+    graph: Sequence[int]
+    edge_index: Tensor
+    given: Sequence[Tensor]
+    wants: Sequence[bool]  # whether each of them wants a gradient
+    number: float  # no default: traced from there, it would be one of the graph's inputs
+    readout: str = ""
+    # How neighbours are chosen and sorted:
+    order: str = "attention"
+    hops: int = 1
+    joint: bool = True
+    threshold: Tensor | None = None  # one for each target, where not the number is the threshold of all
+    query: Tensor | None = None  # the targets' projections, where they are not the sources'
+    seed: Tensor | None = None
+
+    def arrange(self, key: Tensor) -> tuple[Ranking, Sequences]:
+        """The order of the neighbours, and their sequences as the graph has them."""
+        sequences, reach = Graph(*self.graph).find(self.edge_index, self.hops)
+        ranking = arrange(
+            key if self.query is None else self.query,
+            key,
+            sequences,
+            reach=reach,
+            hops=self.hops,
+            threshold=self.number if self.threshold is None else self.threshold,
+            joint=self.joint,
+            backend=running_backend(self.backend, key, sequences.rows.num_entries),
+        )
+        if self.order != "attention":
+            ranking = rearrange(ranking, sequences, self.seed)
+        return ranking, sequences
+
+    def convolve(self, key: Tensor, weight: Tensor, *own: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The readout, with the own features and the bias if given, and the winners of a maximum."""
+        ranking, sequences = self.arrange(key)
+        backend = running_backend(self.backend, key, sequences.rows.num_entries)
+        ranked = ranking.ranked(sequences, self.hops)
+        if not own:
+            return convolve(key, weight, ranked, self.readout, backend)
+        return layer(key, weight, own[0], own[1] if own[1:] else None, ranked, self.readout, backend)
+
+    def run(self, *given: Tensor) -> Tensor:
+        """What the function makes of the tensors."""
+        if self.function == "convolve":
+            return self.convolve(*given)[0]
+        first, second = given
+        graph = Graph(*self.graph)
+        sequences, _ = graph.find(self.edge_index)
+        backend = running_backend(self.backend, first, sequences.rows.num_entries)
+        if self.function == "attention":
+            weights = backend.attention(first, second, sequences, self.number)
+            return graph.pad(weights, self.edge_index)
+        weights = graph.cut(second, sequences)
+        if self.function == "aggregate":
+            return backend.aggregate(first, sequences, weights)
+        return backend.largest(first, sequences, weights, int(self.number))
+
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what it makes."""
+        graph, channels = Graph(*self.graph), self.given[0].size(-1)
+        rows = graph.num_targets * graph.copies
+        if self.function == "convolve":
+            return rows, self.given[1].size(-1)
+        if self.function == "aggregate":
+            return rows, channels
+        if self.function == "largest":
+            return rows, int(self.number), channels
+        return (graph.most_entries(self.edge_index) * graph.copies,)
+
+
+_CALL = (
+    "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor[] given, bool[] wants, "
+    "float number, str readout, str order, int hops, bool joint, "
+    "Tensor? threshold, Tensor? query, Tensor? seed"
+)
+
+
+def _op(name: str, returns: str, before: str = "") -> Any:
+    """Makes a custom op of a function."""
+    schema = f"({before}{_CALL}) -> {returns}"
+    return torch.library.custom_op(f"node2seq::{name}", mutates_args=(), schema=schema, tags=_TAGS)
+
+
+@_op("forward", "(Tensor, Tensor)")
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """The result of a function, and the token under which its backward op finds what it needs."""
+    call = Call(*arguments)
+    token = call.edge_index.new_empty(0)
+    if not any(call.wants):
+        return call.run(*call.given).contiguous(), token
+    return Record(call.run, call.given, call.wants).keep(token), token
+
+
+@_forward.register_fake
+def _(*arguments: Any) -> tuple[Tensor, Tensor]:
+    call = Call(*arguments)
+    return call.given[0].new_empty(call.shape()), call.edge_index.new_empty(0)
+
+
+@_op("backward", "Tensor[]", before="Tensor grad, Tensor token, ")
+def _backward(grad: Tensor, token: Tensor, *arguments: Any) -> list[Tensor]:
+    """The gradients of those of the given tensors that want one."""
+    call = Call(*arguments)
+    record = record_of(token) or Record(call.run, call.given, call.wants)
+    return record.gradients(call.given, grad.contiguous())
+
+
+@_backward.register_fake
+def _(_grad: Tensor, _token: Tensor, *arguments: Any) -> list[Tensor]:
+    call = Call(*arguments)
+    both = zip(call.given, call.wants, strict=True)
+    return [tensor.new_empty(tensor.shape) for tensor, wants in both if wants]
+
+
+_TENSORS = ("edge_index", "threshold", "query", "seed")
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    fields = Call(*inputs)._asdict()
+    tensors = [fields.pop(name) for name in _TENSORS]
+    ctx.save_for_backward(output[1], *tensors, *fields.pop("given"))
+    ctx.others = fields
+
+
+def _differentiate(ctx: Any, grad: Tensor, _token: Tensor) -> tuple:
+    token, *tensors = ctx.saved_tensors
+    given = tensors[len(_TENSORS) :]
+    call = Call(**ctx.others, given=given, **dict(zip(_TENSORS, tensors[: len(_TENSORS)], strict=True)))
+    found = iter(_backward(grad, token, *call))
+    gradients = [next(found) if wants else None for wants in call.wants]
+    return tuple(gradients if name == "given" else None for name in Call._fields)
+
+
+_forward.register_autograd(_differentiate, setup_context=_keep)
+
+
+@_op("winner", "Tensor")
+def _winner(*arguments: Any) -> Tensor:
+    """The winning window of each channel."""
+    call = Call(*arguments)
+    _, winner = call.convolve(*call.given)
+    assert winner is not None
+    return winner.long()
+
+
+@_winner.register_fake
+def _(*arguments: Any) -> Tensor:
+    call = Call(*arguments)
+    return call.edge_index.new_empty(call.shape(), dtype=torch.int64)
+
+
+@_op("arrange", "(Tensor, Tensor, Tensor)")
+def _arrange(*arguments: Any) -> tuple[Tensor, ...]:
+    """The node, the score and the entry at each position."""
+    call = Call(*arguments)
+    graph, (ranking, _) = Graph(*call.graph), call.arrange(call.given[0])
+    node, score, entry = ranking
+    return tuple(graph.pad(values, call.edge_index) for values in (node, score, entry))
+
+
+@_arrange.register_fake
+def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    call = Call(*arguments)
+    graph = Graph(*call.graph)
+    entries = graph.most_entries(call.edge_index) * graph.copies
+    node = call.edge_index.new_empty(entries, dtype=torch.int64)
+    return node, call.given[0].new_empty(entries), torch.empty_like(node)
+
+
+@torch.library.custom_op("node2seq::plan", mutates_args=(), tags=_TAGS)
+def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
+    """One of the tensors of a plan, by name."""
+    numbers = Graph(*graph)
+    sequences, _ = numbers.find(edge_index)
+    rows = sequences.rows
+    if part == "ptr":
+        return rows.ptr.clone()
+    if part == "target":  # what is left over stands behind the last row
+        return numbers.pad(rows.target, edge_index, fill=rows.num_rows)
+    return numbers.pad(sequences.index if part == "index" else sequences.gcn_weights(dtype), edge_index)
+
+
+@_part_of_plan.register_fake
+def _(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
+    numbers = Graph(*graph)
+    if part == "ptr":
+        return edge_index.new_empty(numbers.num_targets * numbers.copies + 1, dtype=dtype)
+    return edge_index.new_empty(numbers.most_entries(edge_index) * numbers.copies, dtype=dtype)
+
+
+class TracedSequences(Sequences):
+    """The sequences of a graph that is traced.
+
+    Args:
+        edge_index (torch.Tensor): The edges.
+        graph (Graph): Its numbers.
+    """
+
+    def __init__(self, edge_index: Tensor, graph: Graph) -> None:
+        self.edge_index, self.graph = edge_index, graph
+        # Steps that nobody reads are no part of the compiled graph.
+        rows = Rows(self._part("ptr"), self._part("target"))
+        super().__init__(rows, self._part("index"), graph.num_sources * graph.copies)
+
+    def _part(self, part: str, dtype: torch.dtype = torch.int64) -> Tensor:
+        return _part_of_plan(part, dtype, list(self.graph), self.edge_index)
+
+    def copies(self, count: int) -> Sequences:
+        """The disjoint union of that many copies of the graph."""
+        return self if count == 1 else TracedSequences(self.edge_index, self.graph._replace(copies=count))
+
+    def gcn_weights(self, dtype: torch.dtype) -> Tensor:
+        """The weight 1 / sqrt(k_i k_j) of each entry of a square graph."""
+        return self._part("gcn_weights", dtype)
+
+
+class TracedRanking:
+    """A :class:`node2seq.ops.Ranking` that is traced; what is not asked for is not worked out.
+
+    Args:
+        sequences (TracedSequences): The neighbours of each target.
+        key (torch.Tensor): The sources' projections, [M, D].
+        call (Call): What arranges them.
+    """
+
+    def __init__(self, sequences: TracedSequences, key: Tensor, call: Call) -> None:
+        self.sequences, self.key, self.call = sequences, key, call
+
+    @property
+    def rows(self) -> Rows:
+        """The shape of the sequences."""
+        return self.sequences.rows
+
+    @property
+    def node(self) -> Tensor:
+        """The source node at each position."""
+        return self._tensors()[0]
+
+    @property
+    def score(self) -> Tensor:
+        """Its score."""
+        return self._tensors()[1]
+
+    @property
+    def entry(self) -> Tensor:
+        """Its entry among the graph's own, or −1 for a non-local node."""
+        return self._tensors()[2]
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return _arrange(*self.call)
+
+    def rearrange(self, seed: Tensor | None) -> TracedRanking:
+        """The same in a fixed order; see :func:`node2seq.ops.order.rearrange`."""
+        order = "degree" if seed is None else "random"
+        return TracedRanking(self.sequences, self.key, self.call._replace(order=order, seed=seed))
+
+    def ranked(self, _sequences: Sequences, _hops: int) -> TracedRanking:
+        """What the convolutions read."""
+        return self
+
+    def convolve(self, readout: str, x: Tensor, *others: Tensor) -> Call:
+        """What convolves over them."""
+        assert x is self.key, "sequences are convolved over what they are ranked by"
+        return self.call._replace(function="convolve", readout=readout, given=[x, *others])
+
+
+class CompiledBackend:
+    """A backend whose operations are opaque steps of a traced graph.
+
+    Args:
+        name (str): The user's choice of the backend that runs within.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def arrange(self, query: Tensor, key: Tensor, sequences: TracedSequences) -> TracedRanking:
+        """Scores each target's neighbours and ranks them."""
+        call = self._call("arrange", sequences, [key.detach()])
+        call = call if query is key else call._replace(query=query.detach())
+        return TracedRanking(sequences, key, call)
+
+    def select(
+        self,
+        query: Tensor,
+        key: Tensor,
+        sequences: TracedSequences,
+        reach: Reach,
+        threshold: float | Tensor,
+        joint: bool,
+    ) -> TracedRanking:
+        """Local and non-local selection, index ranking; see :func:`node2seq.ops.selection.select`."""
+        call = self.arrange(query, key, sequences).call._replace(hops=reach.hops, joint=joint)
+        if isinstance(threshold, Tensor):
+            call = call._replace(threshold=threshold)
+        else:
+            call = call._replace(number=threshold)
+        return TracedRanking(sequences, key, call)
+
+    def convolve_max(self, x: Tensor, weight: Tensor, ranked: TracedRanking) -> tuple[Tensor, Tensor]:
+        """Equations 5 and 6 with the largest window per channel."""
+        call = ranked.convolve("max", x, weight)
+        return _result(call), _winners(call)
+
+    def convolve_sum(self, x: Tensor, weight: Tensor, ranked: TracedRanking) -> Tensor:
+        """Equations 5 and 6 with the sum over windows."""
+        return _result(ranked.convolve("sum", x, weight))
+
+    def layer(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        root: Tensor,
+        bias: Tensor | None,
+        ranked: TracedRanking,
+        readout: str,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Equations 5 to 7 in one step."""
+        own = [root] if bias is None else [root, bias]
+        call = ranked.convolve(readout, x, weight, *own)
+        return _result(call), _winners(call) if readout == "max" else None
+
+    def aggregate(self, x: Tensor, sequences: TracedSequences, weight: Tensor) -> Tensor:
+        """The weighted sum of each target's sources."""
+        return _result(self._call("aggregate", sequences, [x, weight]))
+
+    def attention(self, source: Tensor, target: Tensor, sequences: TracedSequences, slope: float) -> Tensor:
+        """The softmax over each sequence of an activated sum of two terms."""
+        return _result(self._call("attention", sequences, [source, target])._replace(number=slope))
+
+    def largest(self, x: Tensor, sequences: TracedSequences, weight: Tensor, count: int) -> Tensor:
+        """The largest weighted source values of each sequence, channel by channel."""
+        call = self._call("largest", sequences, [x, weight.detach()])
+        return _result(call._replace(number=float(count)))
+
+    def _call(self, function: str, sequences: TracedSequences, given: list[Tensor]) -> Call:
+        return Call(function, self.name, list(sequences.graph), sequences.edge_index, given, [], 0.0)
+
+
+def _result(call: Call) -> Tensor:
+    """What a call makes; differentiable in the given tensors."""
+    wants = [torch.is_grad_enabled() and tensor.requires_grad for tensor in call.given]
+    return _forward(*call._replace(wants=wants))[0]
+
+
+def _winners(call: Call) -> Tensor:
+    """Worked out once more if they are asked for, which is rare: they take more memory than the result."""
+    return _winner(*call._replace(given=[tensor.detach() for tensor in call.given]))
