@@ -261,7 +261,7 @@ class Node2SeqConv(MessagePassing):
             is_plain = not is_listened_to(self) and type(self).message is Node2SeqConv.message
             ranked = ranking.ranked(sequences, self.hops) if is_plain else None
             own_is_key = shared and self.root == "projected" and is_bare_linear(self.lin_root)
-            if is_plain and own_is_key and hasattr(backend, "layer"):  # eqs. 5 to 7 in one step
+            if is_plain and own_is_key:  # eqs. 5 to 7 in one step
                 out, winner = self._convolve_and_add(key, ranked, backend)
                 out = out.view(shape)
             else:
@@ -294,7 +294,7 @@ class Node2SeqConv(MessagePassing):
     def _convolve_and_add(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
         bias = None if self.bias is None else self.bias.to(x.dtype)
         root = self.lin_root.weight.to(x.dtype)
-        return backend.layer(x, self._kernel(x.dtype), root, bias, ranked, self.readout)
+        return ops.layer(x, self._kernel(x.dtype), root, bias, ranked, self.readout, backend)
 
     def _kernel(self, dtype: torch.dtype) -> Tensor:
         """The weights of the convolution as one matrix per tap, [K, D, D]."""

@@ -31,7 +31,15 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops import eager, order, reference
-from node2seq.ops.backends import BACKEND_NAMES, BACKENDS, arrange, check_backend, convolve, running_backend
+from node2seq.ops.backends import (
+    BACKEND_NAMES,
+    BACKENDS,
+    arrange,
+    check_backend,
+    convolve,
+    layer,
+    running_backend,
+)
 from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
 from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
 from node2seq.ops.linear import add_bias, apply, linear, runs_of
@@ -63,6 +71,7 @@ __all__ = [
     "find_sequences",
     "is_exporting",
     "is_tracing",
+    "layer",
     "linear",
     "pair_word",
     "rearrange",
