@@ -161,3 +161,33 @@ def test_the_step_of_a_compiled_graph_drops_the_same_in_both_directions(runs, wh
     (grad,) = torch.autograd.grad((out * weight).sum(), x)
     assert torch.equal(out, expected)
     assert torch.equal(grad, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("whole_rows", [False, True])
+@pytest.mark.parametrize("p", [0.4, RATES, 0.9999999999])
+def test_compiled_loops_drop_the_same_elements(p, whole_rows, dtype, monkeypatch):
+    pool = pytest.importorskip("node2seq.ops.native.pool", reason="numba is not installed")
+    x = torch.randn(100, 100, dtype=dtype)
+    x[torch.rand_like(x) < 0.5] = 0
+    x[3, 5] = torch.nan
+    nodes = torch.arange(100) * (2**33 + 7)
+    cases = [(x, RUNS, nodes), (x.expand(3, -1, -1).contiguous(), RUNS, None)]
+    if isinstance(p, float):
+        cases.append((x, {"seed": SEED, "step": STEP}, nodes))
+
+    def step(x, numbers, nodes):
+        x = x.clone().requires_grad_()
+        out = ops.counter_dropout(x, p, **numbers, layer=2, nodes=nodes, whole_rows=whole_rows)
+        weight = torch.arange(out.numel(), dtype=dtype).view_as(out)
+        return [out, *torch.autograd.grad((out.nan_to_num() * weight).sum(), x)]
+
+    before = pool.RUNS["drop"]
+    found = [step(*case) for case in cases]
+    assert pool.RUNS["drop"] == before + 2 * len(cases)
+    monkeypatch.setattr("node2seq.ops.dropout.loops_for", lambda _: None)
+    for case, results in zip(cases, found, strict=True):
+        (out, grad), (plain_out, plain_grad) = results, step(*case)
+        torch.testing.assert_close(out, plain_out, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(grad, plain_grad)  # runs are added up before they are scaled, or after
+    assert pool.RUNS["drop"] == before + 2 * len(cases)

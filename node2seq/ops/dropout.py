@@ -6,20 +6,22 @@ interrupted.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from node2seq.ops.late import fused_kernels
+from node2seq.ops.late import fused_kernels, loops_for
 from node2seq.ops.plan import is_exporting
 
-_WORD = 2**32
+WORD = 2**32
+_NATIVE_DTYPES = (torch.float32, torch.float64)
 _LARGEST = 2**31 - 1
 # Odd multipliers with well-mixed bits, as signed 32-bit integers: products wrap around.
-SPREAD = 0x9E3779B1 - _WORD
+SPREAD = 0x9E3779B1 - WORD
 MIX_1 = 0x7FEB352D
-MIX_2 = 0x846CA68B - _WORD
+MIX_2 = 0x846CA68B - WORD
 
 
 def _mix(word: Tensor) -> Tensor:
@@ -63,11 +65,12 @@ def counter_dropout(
     if fuses and is_tracing and not is_exporting():
         rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)
         return _drop_compiled(x, rate, rates, seed, step, layer, nodes, whole_rows)[0]
-    if fuses and not is_tracing and (kernels := fused_kernels()):
+    kernels = None if is_tracing else _fastest(x)
+    if kernels is not None:
         return kernels.drop(x, p, seed, step, layer, nodes, whole_rows)
     if nodes is None:
         nodes = torch.arange(x.size(-2), device=x.device)
-    least, scale = _least_word(p), _scale(p, x.dtype)
+    least, scale = least_word(p), scale_of(p, x.dtype)
     keep = _keep_traced if is_tracing else _keep
     if isinstance(least, int):
         least = torch.full((1,), least, dtype=torch.int32, device=x.device)
@@ -76,14 +79,21 @@ def counter_dropout(
     return torch.where(kept, (x * scale).to(x.dtype), 0.0)
 
 
-def _least_word(p: float | Tensor) -> int | Tensor:
+def _fastest(x: Tensor) -> ModuleType | None:
+    """The backend that drops in one pass, where there is one."""
+    if x.is_cuda:
+        return fused_kernels() if x.dtype == torch.float32 else None
+    return loops_for(x.numel()) if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES else None
+
+
+def least_word(p: float | Tensor) -> int | Tensor:
     """The smallest of the 2^32 words, seen as signed integers, that does not drop its element."""
     if isinstance(p, Tensor):
-        return ((p.double() * _WORD).round() - _WORD // 2).clamp(max=_LARGEST).to(torch.int32)
-    return min(round(p * _WORD) - _WORD // 2, _LARGEST)
+        return ((p.double() * WORD).round() - WORD // 2).clamp(max=_LARGEST).to(torch.int32)
+    return min(round(p * WORD) - WORD // 2, _LARGEST)
 
 
-def _scale(p: float | Tensor, dtype: torch.dtype) -> float | Tensor:
+def scale_of(p: float | Tensor, dtype: torch.dtype) -> float | Tensor:
     """What the kept elements are multiplied by; with one for each run, [R, 1, 1]."""
     if isinstance(p, Tensor):
         # At least float32, as PyTorch multiplies by a number.
@@ -91,10 +101,15 @@ def _scale(p: float | Tensor, dtype: torch.dtype) -> float | Tensor:
     return 1.0 / (1.0 - p)
 
 
+def streams(seed: Tensor, step: Tensor, layer: int) -> Tensor:
+    """A word for each run, which the words of its elements are made from, [R]."""
+    stream = _mix(_as_word(seed) * SPREAD + layer)
+    return _mix(stream ^ _mix(_as_word(step) * SPREAD + 1))
+
+
 def _keep(nodes: Tensor, channels: int, least: Tensor, seed: Tensor, step: Tensor, layer: int) -> Tensor:
     """Whether to keep each element of each run, [R, N, C]: whether its word is at least ``least``."""
-    stream = _mix(_as_word(seed) * SPREAD + layer)
-    stream = _mix(stream ^ _mix(_as_word(step) * SPREAD + 1))
+    stream = streams(seed, step, layer)
     element = nodes.to(torch.int32)[:, None] * channels + torch.arange(
         channels, dtype=torch.int32, device=nodes.device
     )

@@ -15,6 +15,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from node2seq.ops import dropout
+
 # Sums may be regrouped and fused, so that they fill vector registers. NaN, infinity and signed zero keep
 # their meaning, which fastmath=True would give away.
 _REGROUP = {"reassoc", "contract"}
@@ -786,3 +788,44 @@ def window_sum_gather(
             for t in range(kernel_size):
                 for c in range(channels):
                     out[j, t, c] += part[t, c] + core[c]
+
+
+# Dropout #######################################################################
+
+# Of the functions of :mod:`node2seq.ops.dropout`, whose words are signed: the same bits.
+_WORD = np.uint64(dropout.WORD - 1)
+_SPREAD = np.uint64(dropout.SPREAD % dropout.WORD)
+_MIX_1 = np.uint64(dropout.MIX_1 % dropout.WORD)
+_MIX_2 = np.uint64(dropout.MIX_2 % dropout.WORD)
+_HIGHEST_BIT = np.uint64(dropout.WORD // 2)
+_15, _16 = np.uint64(15), np.uint64(16)
+
+
+@_inlined
+def _mix(word: Any) -> Any:
+    word = ((word ^ (word >> _16)) * _MIX_1) & _WORD
+    word = ((word ^ (word >> _15)) * _MIX_2) & _WORD
+    return word ^ (word >> _16)
+
+
+@_compiled
+def drop(
+    first: Any, last: Any, x: Any, node: Any, whole_rows: Any, stream: Any, least: Any, scale: Any, out: Any
+) -> None:
+    """Rows of all runs, one run behind the other: what each keeps, scaled.
+
+    Zeros stay zeros whatever their words are, and most features are zero.
+    """
+    runs, rows, channels = out.shape
+    for row in range(first, last):
+        run, i = row // rows, row % rows
+        # All runs may share their features.
+        values, kept = x[run if x.shape[0] == runs else 0, i], out[run, i]
+        begin = np.uint64(node[i] if whole_rows else node[i] * channels)
+        for c in range(channels):
+            value = values[c]
+            if value != 0:
+                element = begin if whole_rows else begin + np.uint64(c)
+                word = _mix((element * _SPREAD + stream[run]) & _WORD)
+                value = value * scale[run] if (word ^ _HIGHEST_BIT) >= least[run] else 0
+            kept[c] = value
