@@ -38,10 +38,12 @@ def sequences_of(
     add_self_loops: bool,
     merge_duplicates: bool = True,
     hops: int = 1,
+    backend: str = "auto",
 ) -> tuple[ops.Sequences, ops.Reach | None]:
     """The sequences of a graph, and who lies within several hops; both built once and found again.
 
-    Node ids are checked when the sequences are built, and not while exporting or capturing.
+    Node ids are checked when the sequences are built, and not while exporting or capturing. The user's choice
+    of a backend only decides who builds them.
     """
     _check_form(edge_index, flow, num_sources, num_targets)
     if hops > 1 and num_sources != num_targets:
@@ -63,7 +65,7 @@ def sequences_of(
     if torch.compiler.is_compiling():
         return _traced(edge_index, *graph), None
     owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
-    return ops.find_sequences(owner, graph, lambda: edges_of(edge_index, flow), hops)
+    return ops.find_sequences(owner, graph, lambda: edges_of(edge_index, flow), hops, backend)
 
 
 def _traced(

@@ -240,6 +240,7 @@ class Node2SeqConv(MessagePassing):
                 num_targets=query.size(-2),
                 add_self_loops=self.add_self_loops,
                 hops=self.hops,
+                backend=self.backend,
             )
             # R runs are the disjoint union of R copies of the graph.
             runs, shape = ops.runs_of(key), query.shape

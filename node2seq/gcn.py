@@ -41,6 +41,7 @@ class GCNConv(torch_geometric.nn.GCNConv):
             num_targets=x.size(-2),
             add_self_loops=self.add_self_loops,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
+            backend=self.backend,
         )
         x = ops.apply(self.lin, x)
         backend = ops.choose_backend(self.backend, x)

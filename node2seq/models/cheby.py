@@ -54,6 +54,7 @@ class ChebConv(torch_geometric.nn.ChebConv):
             num_targets=x.size(-2),
             add_self_loops=False,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
+            backend=self.backend,
         )
         weights = torch.cat([lin.weight for lin in self.lins], dim=-2)  # pyright: ignore[reportCallIssue, reportArgumentType]
         projected = ops.linear(x, weights)

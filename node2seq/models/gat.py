@@ -78,6 +78,7 @@ class GATConv(torch_geometric.nn.GATConv):
             num_targets=nodes,
             add_self_loops=self.add_self_loops,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
+            backend=self.backend,
         )
         assert self.lin is not None
         projected = ops.apply(self.lin, x)

@@ -41,6 +41,7 @@ class GINConv(torch_geometric.nn.GINConv):
             num_targets=x.size(-2),
             add_self_loops=False,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
+            backend=self.backend,
         )
         union = sequences.copies(ops.runs_of(x))
         ones = x.new_ones(union.rows.num_entries)

@@ -64,6 +64,7 @@ class LGCL(nn.Module):
             num_targets=x.size(-2),
             add_self_loops=True,
             merge_duplicates=False,
+            backend=self.backend,
         )
         backend = ops.choose_backend(self.backend, x)
         x = self.dropouts[0](x, n_id)

@@ -45,6 +45,7 @@ class SGConv(torch_geometric.nn.SGConv):
             num_targets=x.size(-2),
             add_self_loops=self.add_self_loops,
             merge_duplicates=False,  # PyG counts an edge as often as it is listed
+            backend=self.backend,
         )
         union, shape = sequences.copies(ops.runs_of(x)), x.shape
         x = x.flatten(0, -2)

@@ -52,6 +52,7 @@ class Smoothing(nn.Module):
             num_targets=x.size(-2),
             add_self_loops=True,
             merge_duplicates=False,
+            backend=self.backend,
         )
         backend = ops.choose_backend(self.backend, x)
         union, shape = sequences.copies(ops.runs_of(x)), x.shape

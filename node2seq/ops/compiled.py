@@ -42,7 +42,9 @@ class Graph(NamedTuple):
         loops: Any = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
         return edge_index.size(1) + loops
 
-    def find(self, edge_index: Tensor, hops: int = 1) -> tuple[Sequences, Reach | None]:
+    def find(
+        self, edge_index: Tensor, hops: int = 1, backend: str = "auto"
+    ) -> tuple[Sequences, Reach | None]:
         """The plan of all copies."""
         flow = "source_to_target" if self.is_forward else "target_to_source"
         source, target = (0, 1) if self.is_forward else (1, 0)
@@ -52,6 +54,7 @@ class Graph(NamedTuple):
             (*key, bool(self.merge_duplicates)),
             lambda: (edge_index[source], edge_index[target]),
             hops,
+            backend,
         )
         return sequences.copies(self.copies), None if reach is None else reach.copies(self.copies)
 
@@ -90,7 +93,7 @@ class Call(NamedTuple):
 
     def arrange(self, key: Tensor) -> tuple[Ranking, Sequences]:
         """The order of the neighbours, and their sequences as the graph has them."""
-        sequences, reach = Graph(*self.graph).find(self.edge_index, self.hops)
+        sequences, reach = Graph(*self.graph).find(self.edge_index, self.hops, self.backend)
         ranking = arrange(
             key if self.query is None else self.query,
             key,
@@ -120,7 +123,7 @@ class Call(NamedTuple):
             return self.convolve(*given)[0]
         first, second = given
         graph = Graph(*self.graph)
-        sequences, _ = graph.find(self.edge_index)
+        sequences, _ = graph.find(self.edge_index, backend=self.backend)
         backend = running_backend(self.backend, first, sequences.rows.num_entries)
         if self.function == "attention":
             weights = backend.attention(first, second, sequences, self.number)

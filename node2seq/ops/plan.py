@@ -65,6 +65,7 @@ def build_sequences(
     add_self_loops: bool,
     merge_duplicates: bool,
     expect_backward: bool = False,
+    backend: str = "auto",
 ) -> Sequences:
     """Sorts edges into sequences, sources ascending; a self entry counts once.
 
@@ -79,9 +80,11 @@ def build_sequences(
         add_self_loops (bool): Whether each node is its own source.
         merge_duplicates (bool): Whether an edge that is listed twice counts once.
         expect_backward (bool): Whether what a backward pass reads is built at once, where that is cheaper.
+        backend (str): The user's choice; kernels are left alone by those who chose to do without.
     """
     source, target = source.long(), target.long()
-    kernels = fused_kernels() if source.is_cuda and not is_tracing() else None
+    fuses = source.is_cuda and backend in ("auto", "triton") and not is_tracing()
+    kernels = fused_kernels() if fuses else None
     if kernels is not None and source.numel() + num_targets < _MOST_ENTRIES:
         built = kernels.build(
             source,
@@ -173,6 +176,7 @@ def find_sequences(
     graph: tuple[str, int, int, bool, bool],
     edges: Callable[[], tuple[Tensor, Tensor]],
     hops: int = 1,
+    backend: str = "auto",
 ) -> tuple[Sequences, Reach | None]:
     """The sequences of a graph, and who lies within several hops; both built once and found again.
 
@@ -182,6 +186,7 @@ def find_sequences(
             whether duplicates are merged.
         edges (callable): Gives the source and the target of each edge.
         hops (int): How far away neighbours may be.
+        backend (str): The user's choice of a backend.
     """
     _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
     expect_backward = torch.is_grad_enabled()
@@ -194,6 +199,7 @@ def find_sequences(
             add_self_loops=add_self_loops,
             merge_duplicates=merge_duplicates,
             expect_backward=expect_backward,
+            backend=backend,
         )
 
     sequences = PLANS.get(owner, graph, build)
