@@ -12,14 +12,26 @@ import torch
 from node2seq import Node2SeqConv, Node2SeqError, ops
 
 HERE = Path(__file__).parent
-LARGE = ["large hub", "diverged, real blocks", "equal scores, real blocks", "capture", "large offsets"]
+LARGE = [
+    "building, real blocks",
+    "large hub",
+    "diverged, real blocks",
+    "equal scores, real blocks",
+    "capture",
+    "large offsets",
+]
 NAMES = [
     "plan",
     "plan of many rows",
+    "building",
+    "building of nothing",
     "rank",
     "score",
     *(f"{readout} k={kernel_size}" for readout in ("max", "sum") for kernel_size in (1, 2, 3, 5, 10, 20)),
     "scored sum",
+    "own rows",
+    "own rows, order given",
+    "own rows of runs",
     "many channels",
     "aggregate",
     "order kept",
@@ -70,7 +82,7 @@ def test_kernels(found, name):
 @pytest.mark.slow
 def test_every_kernel_compiles_for_sm_90(tmp_path):
     found = run("kernel_compile.py", TRITON_CACHE_DIR=str(tmp_path))
-    assert len(found["kernels"]) == 21
+    assert len(found["kernels"]) == 25
     assert found["compiled"] == found["kernels"]
     assert not found["fused"]  # or threads round the same sum differently
     assert not found["confused"]  # or a kernel that was compiled for other arguments is started
