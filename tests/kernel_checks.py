@@ -172,7 +172,7 @@ def check_building(nodes: int, edges: int) -> None:
         target = torch.randint(0, num_targets, (edges,), device=DEVICE) // 2 * 2
         target[: edges // 3] = 0  # a hub
         for loops, merge, backward in itertools.product((True, False), repeat=3):
-            how = {"add_self_loops": loops, "merge_duplicates": merge}
+            how: Any = {"add_self_loops": loops, "merge_duplicates": merge}
             found = fused.build(source, target, *sizes, **how, expect_backward=backward)
             truth = ops.build_sequences(source.cpu(), target.cpu(), *sizes, **how)
             assert found is not None
