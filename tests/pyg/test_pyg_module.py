@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from pyg_cases import EDGES, features, gradients, layer
+from pyg_cases import EDGES, features, gradients, layer, random_graph
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric.nn import MessagePassing
 
@@ -157,3 +157,22 @@ def test_the_docstring_has_the_paper_the_equations_the_arguments_and_the_shapes(
     assert "- **input:**" in shapes
     assert "- **output:**" in shapes
     assert "Args:" in (inspect.getdoc(Node2SeqConv.forward) or "")
+
+
+def test_a_hook_on_the_root_is_called_and_another_root_is_used():
+    x, edges = random_graph(20, 60)
+    conv = layer()
+    expected, seen = conv(x, edges), []
+    handle = conv.lin_root.register_forward_hook(lambda *_: seen.append(1))
+    torch.testing.assert_close(conv(x, edges), expected)
+    assert seen == [1]
+    handle.remove()
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    other = Doubled(conv.lin_root.in_channels, conv.lin_root.out_channels, bias=False)
+    other.weight.data = conv.lin_root.weight.data / 2
+    conv.lin_root = other  # pyright: ignore[reportAttributeAccessIssue]
+    torch.testing.assert_close(conv(x, edges), expected)
