@@ -186,9 +186,10 @@ def check_dropout() -> None:
         (shared[:0], 0.5, alone, None, False),
     ):
         direction, results = torch.randn(2, 70, 30, device=DEVICE), []
-        for drop in (plain_dropout, fused.drop):
+        for backend in (None, fused):
             leaf, step = x.clone().requires_grad_(), streams["step"].clone()
-            out = drop(leaf, p, streams["seed"], step, 2, ids, whole_rows)
+            with patch("node2seq.ops.dropout.fastest_for", lambda *_, backend=backend: backend):
+                out = ops.counter_dropout(leaf, p, streams["seed"], step, 2, ids, whole_rows)
             step += 1  # as a module counts before the backward pass
             (grad,) = torch.autograd.grad(
                 (out * direction.view(-1)[: out.numel()].view(out.shape)).sum(), leaf
@@ -199,12 +200,6 @@ def check_dropout() -> None:
         # Where runs share their features, sums and scales may be rounded in either order.
         assert torch.allclose(grad, plain_grad, rtol=1e-6, atol=1e-6)
     assert LAUNCHES["drop_kernel"] == 12
-
-
-def plain_dropout(*args: Any) -> Tensor:
-    """The plain twin, on a GPU too."""
-    with patch("node2seq.ops.dropout.fused_kernels", lambda: None):
-        return ops.counter_dropout(*args)
 
 
 def check_large() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
-from node2seq.ops.late import fused_kernels, loops_for, native_loops
+from node2seq.ops.late import NATIVE_DTYPES, fastest_for, fused_kernels, native_loops
 from node2seq.ops.linear import add_bias, linear
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking, select
@@ -20,7 +20,6 @@ from node2seq.ops.sequences import Rows, Sequences
 # Those that run everywhere.
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
 BACKEND_NAMES = ("auto", *BACKENDS, "native", "triton")
-_NATIVE_DTYPES = (torch.float32, torch.float64)
 
 
 def check_backend(name: str) -> None:
@@ -31,20 +30,12 @@ def check_backend(name: str) -> None:
 def running_backend(name: str, x: Tensor, entries: int) -> ModuleType:
     """The backend to run now where nothing is traced; see :func:`node2seq.ops.choose_backend`."""
     if name == "auto":
-        return _fastest(x, entries) or eager
+        return fastest_for(x, entries) or eager
     if name == "native":
         return _native_for(x)
     if name == "triton":
         return _triton_for(x)
     return BACKENDS[name]
-
-
-def _fastest(x: Tensor, entries: int) -> ModuleType | None:
-    if x.is_cuda:
-        return fused_kernels() if x.dtype == torch.float32 else None
-    if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES:
-        return loops_for(entries)
-    return None
 
 
 def _native_for(x: Tensor) -> ModuleType:
@@ -56,7 +47,7 @@ def _native_for(x: Tensor) -> ModuleType:
             "numba is not installed",
             "Use backend='auto', or pip install 'node2seq[native]'",
         )
-    if x.device.type != "cpu" or x.dtype not in _NATIVE_DTYPES:
+    if x.device.type != "cpu" or x.dtype not in NATIVE_DTYPES:
         raise Node2SeqError(
             f"backend='native' with {x.dtype} features on {x.device}",
             "its loops work in float32 and float64 on a CPU",

@@ -6,17 +6,17 @@ interrupted.
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from node2seq.ops.late import fused_kernels, loops_for
+from node2seq.ops.late import fastest_for
 from node2seq.ops.plan import is_exporting
 
 WORD = 2**32
-_NATIVE_DTYPES = (torch.float32, torch.float64)
 _LARGEST = 2**31 - 1
 # Odd multipliers with well-mixed bits, as signed 32-bit integers: products wrap around.
 SPREAD = 0x9E3779B1 - WORD
@@ -65,9 +65,12 @@ def counter_dropout(
     if fuses and is_tracing and not is_exporting():
         rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)
         return _drop_compiled(x, rate, rates, seed, step, layer, nodes, whole_rows)[0]
-    kernels = None if is_tracing else _fastest(x)
+    kernels = None if is_tracing else fastest_for(x, x.numel())
     if kernels is not None:
-        return kernels.drop(x, p, seed, step, layer, nodes, whole_rows)
+        # A module counts its steps up in place: the backward pass needs this one.
+        now = {"seed": seed.clone(), "step": step.clone(), "layer": layer}
+        drop = partial(kernels.drop, p=p, **now, nodes=nodes, whole_rows=whole_rows)
+        return _InOnePass.apply(x, drop)  # pyright: ignore[reportReturnType]
     if nodes is None:
         nodes = torch.arange(x.size(-2), device=x.device)
     least, scale = least_word(p), scale_of(p, x.dtype)
@@ -79,11 +82,19 @@ def counter_dropout(
     return torch.where(kept, (x * scale).to(x.dtype), 0.0)
 
 
-def _fastest(x: Tensor) -> ModuleType | None:
-    """The backend that drops in one pass, where there is one."""
-    if x.is_cuda:
-        return fused_kernels() if x.dtype == torch.float32 else None
-    return loops_for(x.numel()) if x.device.type == "cpu" and x.dtype in _NATIVE_DTYPES else None
+class _InOnePass(torch.autograd.Function):
+    """Linear in x, so that the backward pass is the same once more, with the words worked out anew."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, drop: Callable[[Tensor], Tensor]) -> Tensor:
+        out = drop(x)
+        ctx.drop, ctx.is_shared = drop, out.dim() > x.dim()
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        out: Any = _InOnePass.apply(grad, ctx.drop)
+        return out.sum(0) if ctx.is_shared else out, None
 
 
 def least_word(p: float | Tensor) -> int | Tensor:

@@ -4,6 +4,10 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+import torch
+from torch import Tensor
+
+NATIVE_DTYPES = (torch.float32, torch.float64)
 # Below so many entries, the seconds that numba takes to load are better spent on training.
 _FEWEST_ENTRIES = 2**13
 
@@ -32,3 +36,10 @@ def native_loops() -> ModuleType | None:
 def loops_for(entries: int) -> ModuleType | None:
     """The same, but nothing for a graph of so few entries that it is not worth loading them."""
     return native_loops() if entries >= _FEWEST_ENTRIES else None
+
+
+def fastest_for(x: Tensor, entries: int) -> ModuleType | None:
+    """The one of the two that can work on such values, if any; few entries are not worth loading it."""
+    if x.is_cuda:
+        return fused_kernels() if x.dtype == torch.float32 else None
+    return loops_for(entries) if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None

@@ -15,7 +15,7 @@ from node2seq.ops.reach import Reach
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # Kernels number entries with 32 bits.
-_MOST_ENTRIES = 2**31 - 2**16
+MOST_ENTRIES = 2**31 - 2**16
 
 
 def is_tracing() -> bool:
@@ -85,7 +85,7 @@ def build_sequences(
     source, target = source.long(), target.long()
     fuses = source.is_cuda and backend in ("auto", "triton") and not is_tracing()
     kernels = fused_kernels() if fuses else None
-    if kernels is not None and source.numel() + num_targets < _MOST_ENTRIES:
+    if kernels is not None and source.numel() + num_targets < MOST_ENTRIES:
         built = kernels.build(
             source,
             target,

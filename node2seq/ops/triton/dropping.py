@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -106,41 +104,9 @@ def drop(
     nodes: Tensor | None,
     whole_rows: bool,
 ) -> Tensor:
-    """What :func:`node2seq.ops.counter_dropout` does, bit for bit, for float32."""
+    """What :func:`node2seq.ops.counter_dropout` does, for float32, bit for bit; no gradient."""
+    x = x.contiguous()
     rate = p.double() if isinstance(p, Tensor) else torch.full((1,), p, dtype=torch.float64, device=x.device)
-    # A module counts its steps up in place: the backward pass needs this one.
-    return _Drop.apply(x, rate, seed.clone(), step.clone(), layer, nodes, whole_rows)  # pyright: ignore[reportReturnType]
-
-
-class _Drop(torch.autograd.Function):
-    """Linear in x, so that the backward pass is the same once more, with the words worked out anew."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        p: Tensor,
-        seed: Tensor,
-        step: Tensor,
-        layer: int,
-        nodes: Tensor | None,
-        whole_rows: bool,
-    ) -> Tensor:
-        ctx.save_for_backward(p, seed, step, nodes)
-        ctx.is_shared, ctx.options = seed.dim() > 0 and x.dim() == 2, (layer, whole_rows)
-        return _launch(x.contiguous(), p, seed, step, layer, nodes, whole_rows)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        p, seed, step, nodes = ctx.saved_tensors
-        layer, whole_rows = ctx.options
-        out: Any = _Drop.apply(grad, p, seed, step, layer, nodes, whole_rows)
-        return out.sum(0) if ctx.is_shared else out, None, None, None, None, None, None
-
-
-def _launch(
-    x: Tensor, p: Tensor, seed: Tensor, step: Tensor, layer: int, nodes: Tensor | None, whole_rows: bool
-) -> Tensor:
     is_shared = seed.dim() > 0 and x.dim() == 2
     out = x.new_empty(seed.numel(), *x.shape) if is_shared else torch.empty_like(x)
     runs, size = seed.numel(), x.size(-1) * x.size(-2)
@@ -149,7 +115,7 @@ def _launch(
         (cdiv(size, _TILE.block), 1 if is_shared else runs),
         x,
         out,
-        p,
+        rate,
         seed,
         step,
         seed if nodes is None else nodes.contiguous(),
@@ -158,7 +124,7 @@ def _launch(
         size,
         runs,
         SHARED=is_shared,
-        PER_RUN=p.numel() > 1,
+        PER_RUN=rate.numel() > 1,
         HAS_NODES=nodes is not None,
         WHOLE_ROWS=whole_rows,
         BLOCK=_TILE.block,

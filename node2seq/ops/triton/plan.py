@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.plan import is_tracing
+from node2seq.ops.plan import MOST_ENTRIES, is_tracing
 from node2seq.ops.ranked import Ranked
 from node2seq.ops.sequences import Rows, Sequences, lasting
 from node2seq.ops.triton.cutting import Order, read_totals, transpose
@@ -173,7 +173,7 @@ def plan_of(sequences: Sequences) -> GraphPlan:
     """The plan of a graph, kept with its sequences."""
     if "triton" not in sequences.plans:
         _check_not_capturing()
-        if sequences.rows.num_entries > 2**31 - 2**16:
+        if sequences.rows.num_entries > MOST_ENTRIES:
             raise Node2SeqError(
                 f"a graph of {sequences.rows.num_entries} entries",
                 "the kernels number entries with 32 bits",
