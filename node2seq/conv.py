@@ -384,8 +384,9 @@ class Node2SeqConv(MessagePassing):
         for side, x, lin in sides:
             name = "x" if x_src is x_dst else f"x_{side}"
             stacked = not isinstance(lin.weight, UninitializedParameter) and lin.weight.dim() == 3
-            if not isinstance(x, Tensor) or not (x.dim() == 2 or (stacked and x.dim() == 3)):
-                given = f"a tensor of shape {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            is_matrix = isinstance(x, (Tensor, ops.SparseRows))
+            if not is_matrix or not (x.dim() == 2 or (stacked and x.dim() == 3)):
+                given = f"a tensor of shape {list(x.shape)}" if is_matrix else type(x).__name__
                 raise Node2SeqError(
                     f"{name} is {given}", "node features are a matrix", "Pass shape [num_nodes, channels]"
                 )
@@ -406,6 +407,7 @@ class Node2SeqConv(MessagePassing):
                     "where sources and targets differ",
                 )
             if self.validate and not ops.is_tracing() and not bool(x.isfinite().all()):
+                x = ops.dense(x)
                 row, column = (~x.isfinite()).nonzero()[0].tolist()
                 raise Node2SeqError(
                     f"{name}[{row}, {column}] is {float(x[row, column])}",

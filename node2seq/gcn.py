@@ -33,7 +33,7 @@ class GCNConv(torch_geometric.nn.GCNConv):
     def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.GCNConv`."""
         if not self._can_fuse(edge_index, edge_weight):
-            return super().forward(x, edge_index, edge_weight)
+            return super().forward(ops.dense(x), edge_index, edge_weight)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,

@@ -37,7 +37,7 @@ from node2seq.runs import RunConfig, RunFolder
 from node2seq.stacking import stack, unstack
 from node2seq.storage import make_folder, remove_leftovers, write_bytes
 from node2seq.together import LOOK_EVERY, most_at_once
-from node2seq.train import Course, EpochRecord
+from node2seq.train import Course, EpochRecord, as_read_by
 
 OnEpoch = Callable[[EpochRecord], None]
 
@@ -165,6 +165,7 @@ class _Series:
         settings = [folder.run.settings for folder in members]
         courses = [Course(folder.split, y, folder.run.settings) for folder in members]
         nodes = [course.nodes for course in courses]
+        x = as_read_by(model, x)
         program = Program(model, x, edge_index, y, nodes, settings, stacked=True)
         clock = time.monotonic()
         if state is not None:

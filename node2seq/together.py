@@ -15,9 +15,10 @@ from node2seq.data import normalize_features
 from node2seq.errors import Node2SeqError
 from node2seq.loop import Program, Standing
 from node2seq.models import MODELS
+from node2seq.ops import SparseRows
 from node2seq.recipes import Recipe
 from node2seq.stacking import PER_RUN, stack, take, unstack
-from node2seq.train import Course, FitResult, SplitLike
+from node2seq.train import Course, FitResult, SplitLike, as_read_by
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ class _Group:
         self._members = list(trainings)  # of the program, which loses those that end
         nodes = [course.nodes for course in self._courses.values()]
         settings = [training.recipe.settings for training in trainings.values()]
+        x = as_read_by(model, x)
         self._program = Program(model, x, edge_index, y, nodes, settings, stacked=True, capture=capture)
         self._outcomes: dict[int, Outcome] = {}
 
@@ -215,8 +217,12 @@ def most_at_once(
     """
     assert graph.x is not None
     assert graph.edge_index is not None
+    model = make_model()
+    x = as_read_by(model, graph.x)
     entries = graph.edge_index.size(1) + graph.x.size(0)
-    each = _PEAK_OVER_KEPT * views * _kept_bytes(make_model(), graph)
+    if isinstance(x, SparseRows):  # copied for each run as edges are
+        entries += x.sequences.rows.num_entries
+    each = _PEAK_OVER_KEPT * views * _kept_bytes(model, x, graph.edge_index)
     each += _BYTES_PER_ENTRY * entries
     if max_bytes is None:
         max_bytes = _CPU_BYTES
@@ -227,7 +233,7 @@ def most_at_once(
     return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
 
 
-def _kept_bytes(model: nn.Module, graph: Data) -> int:
+def _kept_bytes(model: nn.Module, x: Tensor | SparseRows, edge_index: Tensor) -> int:
     """What a forward pass keeps for its backward, beside what all runs share."""
     kept: dict[int, Tensor] = {}
 
@@ -236,8 +242,8 @@ def _kept_bytes(model: nn.Module, graph: Data) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        _ = model.train()(graph.x, graph.edge_index)
-    inputs = [tensor for tensor in (graph.x, graph.edge_index) if tensor is not None]
+        _ = model.train()(x, edge_index)
+    inputs = (x.values if isinstance(x, SparseRows) else x, edge_index)
     shared = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     return sum(t.untyped_storage().nbytes() for at, t in kept.items() if at not in shared)
 

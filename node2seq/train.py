@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from node2seq import ops
 from node2seq.checks import check_features, check_split, graph_on, split_warnings
 from node2seq.errors import Node2SeqError
 from node2seq.loop import Program, TrainSettings
@@ -23,6 +24,7 @@ __all__ = [
     "Fitter",
     "SplitLike",
     "TrainSettings",
+    "as_read_by",
     "embed",
     "evaluate",
     "fit",
@@ -141,7 +143,14 @@ class Fitter:
         check_features(x)
         self._course = Course(split, y, settings)
         self._program = Program(
-            model, x, edge_index, y, [self._course.nodes], [settings], stacked=False, capture=capture
+            model,
+            as_read_by(model, x),
+            edge_index,
+            y,
+            [self._course.nodes],
+            [settings],
+            stacked=False,
+            capture=capture,
         )
 
     @property
@@ -255,12 +264,24 @@ def embed(model: nn.Module, data: Data) -> Tensor:
     return _inference(model, call, x, edge_index)
 
 
-def _inference(model: nn.Module, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+def as_read_by(model: nn.Module, x: Tensor) -> Tensor | ops.SparseRows:
+    """Features as a model is to read them: without their zeros, if it can and they are worth leaving out.
+
+    A model says that it can with ``reads_sparse_rows`` in its own class: one that is derived from it may do
+    anything with its input, and so may hooks.
+    """
+    can = vars(type(model)).get("reads_sparse_rows", False)
+    is_hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    found = ops.sparse_rows(x) if can and not is_hooked else None
+    return x if found is None else found
+
+
+def _inference(model: nn.Module, call: Callable[..., Tensor], x: Tensor, edge_index: Tensor) -> Tensor:
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return call(*inputs)
+            return call(as_read_by(model, x), edge_index)
     finally:
         model.train(was_training)
 

@@ -24,9 +24,9 @@ from kernel_bounds import watched
 from torch import Tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
-from node2seq.ops import reference
+from node2seq.ops import reference, sparse
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import plan, row_ends
+from node2seq.ops.triton import dropping, plan, row_ends
 from node2seq.ops.triton.launch import LAUNCHES, READY, launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -358,6 +358,31 @@ def check_aggregate() -> None:
     assert_close(run, inputs, normal(len(LENGTHS), 16))
 
 
+def check_sparse_rows() -> None:
+    """Features without their zeros: dropped bit by bit as the whole, multiplied by the same kernels."""
+    dense = integers(30, 60, dtype=torch.float32) * (torch.rand(30, 60, device=DEVICE) < 0.08)
+    x = sparse.find_sparse_rows(dense)
+    assert x is not None
+    rate, seed, step = (
+        torch.tensor(values, device=DEVICE) for values in ([0.5, 0.0, 0.75], [1, 2, 3], [4, 5, 5])
+    )
+    element = x.sequences.rows.target * 60 + x.sequences.index
+    values = dropping.drop(x.values[:, None], rate.double(), seed, step, 1, element, False)
+    dropped = sparse.SparseRows(x.sequences, values.squeeze(-1))
+    expected = torch.where(
+        dropping.drop(torch.ones_like(dense), rate.double(), seed, step, 1, None, False) != 0,
+        dense * (1 / (1 - rate)).view(3, 1, 1),
+        0.0,
+    )
+    assert torch.equal(dropped.to_dense(), expected)
+    union, weight = x.sequences.copies(3), integers(3 * 60, 5, dtype=torch.float32).requires_grad_()
+    out = fused.aggregate(weight, union, dropped.values.reshape(-1))
+    assert torch.equal(out, (expected @ weight.view(3, 60, 5)).flatten(0, 1))
+    direction = integers(90, 5, dtype=torch.float32)
+    gradient = torch.autograd.grad(out, weight, direction)[0]
+    assert torch.equal(gradient, (expected.mT @ direction.view(3, 30, 5)).flatten(0, 1))
+
+
 def check_order_kept() -> None:
     """A reordered graph: gradients find the entries where they stand now."""
     sequences = ragged(LENGTHS, SOURCES)
@@ -680,6 +705,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "own rows of runs": partial(check_own_rows, (3,), is_learned=True, runs=2),
     "many channels": check_many_channels,
     "aggregate": check_aggregate,
+    "sparse rows": check_sparse_rows,
     "order kept": check_order_kept,
     "runs": check_runs,
     "nan and ties": check_nan_and_ties,

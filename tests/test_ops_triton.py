@@ -34,6 +34,7 @@ NAMES = [
     "own rows of runs",
     "many channels",
     "aggregate",
+    "sparse rows",
     "order kept",
     "runs",
     "nan and ties",

@@ -24,6 +24,14 @@ from node2seq.loop.settings import TrainSettings
 COLUMNS = ("loss", "val_loss", "train_hits", "val_hits", "best_epoch")
 
 
+class Features(Protocol):
+    """A tensor, or what else a model reads: handed on, and asked where it is and for how many nodes."""
+
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
+    def size(self, dim: int, /) -> int: ...  # noqa: D102
+
+
 @runtime_checkable
 class HasParameterGroups(Protocol):
     """A model that tells its Node2Seq layer's parameters from the others."""
@@ -35,7 +43,7 @@ class HasParameterGroups(Protocol):
 class CanBeCaptured(Protocol):
     """A model that knows whether its passes can be recorded as a CUDA graph for such features."""
 
-    def can_capture(self, x: Tensor) -> bool: ...  # noqa: D102
+    def can_capture(self, x: Any) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Program:
     def __init__(
         self,
         model: nn.Module,
-        x: Tensor,
+        x: Features,
         edge_index: Tensor,
         y: Tensor,
         splits: Sequence[Mapping[str, Tensor]],
@@ -202,7 +210,7 @@ class Program:
         finally:
             self.model.train(was_training)
 
-    def _averaged(self, *inputs: Tensor) -> Tensor:
+    def _averaged(self, *inputs: Any) -> Tensor:
         return torch.func.functional_call(self.model, self._averages_by_name(), inputs)
 
     def _call(self, model: Callable[..., Tensor]) -> Tensor:

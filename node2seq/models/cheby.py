@@ -46,7 +46,7 @@ class ChebConv(torch_geometric.nn.ChebConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`."""
         default = edge_weight is None and lambda_max is None and self.normalization == "sym"
         if not (default and can_fuse(self, edge_index)):
-            return super().forward(x, edge_index, edge_weight, batch, lambda_max)
+            return super().forward(ops.dense(x), edge_index, edge_weight, batch, lambda_max)
         sequences, _ = sequences_of(
             edge_index,
             flow=self.flow,
@@ -95,6 +95,8 @@ class Cheby(TwoLayers):
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
+
+    reads_sparse_rows = True
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class GATConv(torch_geometric.nn.GATConv):
             **kwargs: See :meth:`torch_geometric.nn.GATConv.forward`.
         """
         if not self._can_fuse(x, edge_index, kwargs):
-            return super().forward(x, edge_index, **kwargs)
+            return super().forward(ops.dense(x), edge_index, **kwargs)
         nodes = x.size(-2)
         sequences, _ = sequences_of(
             edge_index,
@@ -109,7 +109,9 @@ class GATConv(torch_geometric.nn.GATConv):
 
     def _can_fuse(self, x: Any, edge_index: Any, kwargs: dict[str, Any]) -> bool:
         default = self.lin is not None and self.res is None and self.edge_dim is None
-        return default and isinstance(x, Tensor) and not kwargs and can_fuse(self, edge_index)
+        return (
+            default and isinstance(x, (Tensor, ops.SparseRows)) and not kwargs and can_fuse(self, edge_index)
+        )
 
 
 class GAT(Capturable):
@@ -126,6 +128,8 @@ class GAT(Capturable):
         attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.6`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
+
+    reads_sparse_rows = True
 
     def __init__(
         self,

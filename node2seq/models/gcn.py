@@ -20,6 +20,8 @@ class GCN(TwoLayers):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    reads_sparse_rows = True
+
     def __init__(
         self,
         in_channels: int,

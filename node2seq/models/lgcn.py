@@ -101,6 +101,8 @@ class LGCN(nn.Module):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    reads_sparse_rows = True
+
     def __init__(
         self,
         in_channels: int,

@@ -21,6 +21,8 @@ class MLP(Capturable):
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
     """
 
+    reads_sparse_rows = True
+
     def __init__(
         self,
         in_channels: int,

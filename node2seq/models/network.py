@@ -77,6 +77,8 @@ class Node2Seq(Capturable):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    reads_sparse_rows = True
+
     def __init__(
         self,
         in_channels: int,
@@ -280,6 +282,8 @@ class GCNStar(Node2Seq):
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
+
+    reads_sparse_rows = True
 
     def __init__(
         self,

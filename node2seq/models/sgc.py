@@ -35,7 +35,7 @@ class SGConv(torch_geometric.nn.SGConv):
     def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
         if edge_weight is not None or self.cached or not can_fuse(self, edge_index):
-            return super().forward(x, edge_index, edge_weight)
+            return super().forward(ops.dense(x), edge_index, edge_weight)
         x = ops.linear(x, self.lin.weight)
         backend = ops.choose_backend(self.backend, x)
         sequences, _ = sequences_of(
@@ -66,6 +66,8 @@ class SGC(Capturable):
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
+
+    reads_sparse_rows = True
 
     def __init__(
         self,

@@ -41,12 +41,14 @@ from node2seq.ops.backends import (
     running_backend,
 )
 from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
-from node2seq.ops.dropout import Dropout, counter_dropout, pair_word
-from node2seq.ops.linear import add_bias, apply, linear, runs_of
+from node2seq.ops.dropout import counter_dropout, pair_word
+from node2seq.ops.dropout_module import Dropout
+from node2seq.ops.linear import add_bias, apply, dense, linear, runs_of
 from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_exporting, is_tracing
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sparse import SparseRows, sparse_rows
 
 __all__ = [
     "BACKENDS",
@@ -58,6 +60,7 @@ __all__ = [
     "Reach",
     "Rows",
     "Sequences",
+    "SparseRows",
     "TracedSequences",
     "add_bias",
     "apply",
@@ -67,6 +70,7 @@ __all__ = [
     "choose_backend",
     "convolve",
     "counter_dropout",
+    "dense",
     "eager",
     "find_sequences",
     "is_exporting",
@@ -77,6 +81,7 @@ __all__ = [
     "rearrange",
     "reference",
     "runs_of",
+    "sparse_rows",
 ]
 
 _CANNOT_EXPORT = {

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from node2seq.ops.late import fastest_for
 from node2seq.ops.plan import is_exporting
@@ -183,57 +183,3 @@ _drop_compiled.register_autograd(_drop_gradient, setup_context=_keep_state)
 def pair_word(seed: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """A random 32-bit word for each pair of ids, the same whenever the same seed and pair are asked for."""
     return _mix(_mix(_as_word(first) * SPREAD + _mix(_as_word(seed))) ^ (_as_word(second) * SPREAD))
-
-
-class Dropout(nn.Module):
-    """Counter-based dropout that counts its own steps.
-
-    The seed is drawn from PyTorch's global generator when the module is made or reset. Seed and step are
-    buffers: a state dict is all that it takes to go on exactly where a run was interrupted.
-
-    Args:
-        p (float or torch.Tensor): The probability of dropping an element; or one for each of R runs, [R],
-            float64, next to as many seeds and steps.
-        layer (int): Which dropout of the network this is.
-        whole_rows (bool): Whether to drop nodes as a whole.
-    """
-
-    p: float | Tensor
-    seed: Tensor
-    step: Tensor
-
-    def __init__(self, p: float | Tensor, layer: int, whole_rows: bool = False) -> None:
-        super().__init__()
-        if isinstance(p, Tensor):
-            self.register_buffer("p", p, persistent=False)
-        else:
-            self.p = p
-        self.layer = layer
-        self.whole_rows = whole_rows
-        runs = p.shape if isinstance(p, Tensor) else ()
-        self.register_buffer("seed", torch.zeros(runs, dtype=torch.int64))
-        self.register_buffer("step", torch.zeros(runs, dtype=torch.int64))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws a new seed and starts counting from zero."""
-        self.seed.copy_(torch.randint(2**62, self.seed.shape))
-        self.step.zero_()
-
-    @property
-    def drops(self) -> bool:
-        """Whether the next call may drop anything."""
-        return self.training and (isinstance(self.p, Tensor) or self.p != 0)
-
-    def forward(self, x: Tensor, nodes: Tensor | None = None) -> Tensor:
-        """Drops elements of ``x`` while training."""
-        if not self.drops:
-            return x
-        x = counter_dropout(x, self.p, self.seed, self.step, self.layer, nodes, self.whole_rows)
-        self.step.add_(1)
-        return x
-
-    def extra_repr(self) -> str:
-        """The settings."""
-        p = self.p.tolist() if isinstance(self.p, Tensor) else self.p
-        return f"p={p}, layer={self.layer}" + (", whole_rows=True" if self.whole_rows else "")

@@ -11,14 +11,18 @@ import torch_geometric.nn
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from node2seq.ops.sparse import SparseRows
 
-def runs_of(x: Tensor) -> int:
+
+def runs_of(x: Tensor | SparseRows) -> int:
     """How many runs' features these are."""
     return x.size(0) if x.dim() == 3 else 1
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Rows times the transposed weight [D, C], or each run's rows times its own, [R, D, C]."""
+    if isinstance(x, SparseRows):
+        return add_bias(x.times(weight), bias)
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     if x.dim() == 2:  # one product for all runs
@@ -35,17 +39,24 @@ def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
     return x + (bias if bias.dim() == 1 else bias.unsqueeze(-2))
 
 
-def apply(module: nn.Module, x: Tensor) -> Tensor:
+def dense(x: Tensor | SparseRows) -> Tensor:
+    """Features as a plain matrix, for what knows no other."""
+    return x.to_dense() if isinstance(x, SparseRows) else x
+
+
+def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
     """Call a linear layer, a batch normalisation, or several modules in a row, of one run or of R."""
     if isinstance(module, nn.Sequential):
         for part in module:
             x = apply(part, x)
-        return x
+        return dense(x)
     weight = getattr(module, "weight", None)
     if weight is None or isinstance(weight, UninitializedParameter):
-        return module(x)
-    if isinstance(module, (nn.Linear, torch_geometric.nn.Linear)) and weight.dim() == 3:
+        return module(dense(x))
+    is_linear = isinstance(module, (nn.Linear, torch_geometric.nn.Linear))
+    if is_linear and (weight.dim() == 3 or isinstance(x, SparseRows)):
         return linear(x, weight, module.bias)
+    x = dense(x)
     if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:
         return _batch_norm(module, x)
     return module(x)
