@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from node2seq.data import Split, fold_numbers, load
 from node2seq.loop import FOLDS, Program
+from node2seq.loop.folds import Folds
 from node2seq.recipes import Recipe
 from node2seq.stacking import stack, take
 from node2seq.together import Outcome, Training, build, train_together
@@ -107,7 +108,24 @@ def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
     best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
     assert outcomes[0].judged is not None
     assert outcomes[0].judged < best[0]
-    assert outcomes[1].judged == best[1], "a single node chooses and judges itself"
+
+
+def test_a_single_node_chooses_and_judges_itself(karate):
+    alone = trainings()[1]
+    runs = [replace(alone, split=split_of(34, 10, 1, seed), seed=seed) for seed in range(6)]
+    outcomes = train_together(karate, [trainings()[0], *runs])[1:]
+    histories = [outcome.result.history for outcome in outcomes if outcome.result is not None]
+    best = [max(record.val_accuracy for record in history) for history in histories]
+    assert judged(outcomes) == best
+    assert best != [history[0].val_accuracy for history in histories], "some were hit later on"
+
+
+def test_a_fold_does_not_decide_about_its_epoch_by_a_rounding():
+    folds = Folds([torch.tensor([0, 1])], torch.device("cpu"))
+    tallies = torch.zeros(2, 1, FOLDS, 2, dtype=torch.float64)
+    tallies[:, 0, 0] = torch.tensor([[1.0, 0.1], [0.0, 1e16]])  # hit first; its loss swallows the other's
+    tallies[:, 0, 1] = torch.tensor([[0.0, 0.1], [0.0, 0.1]])  # sees no difference: the first epoch
+    assert folds.hits(tallies, torch.tensor([2])).tolist() == [1]
 
 
 def test_judging_changes_nothing_of_the_training(karate):
