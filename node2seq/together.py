@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq.checks import check_features, graph_on
-from node2seq.data import normalize_features
+from node2seq.data import fold_numbers, normalize_features
 from node2seq.errors import Node2SeqError
-from node2seq.loop import Program, Standing
+from node2seq.loop import FOLDS, Program, Standing
 from node2seq.models import MODELS
 from node2seq.ops import SparseRows
 from node2seq.recipes import Recipe
@@ -25,13 +25,15 @@ from node2seq.train import Course, FitResult, SplitLike, as_read_by
 class Training:
     """One run: a model of :data:`node2seq.models.MODELS`, how and on which nodes it is trained.
 
-    ``seed`` draws its initial weights and decides about its dropout.
+    ``seed`` draws its initial weights and decides about its dropout. With ``judge``, its outcome says what it
+    is worth without a look at the test nodes, see :class:`Outcome`.
     """
 
     model: str
     recipe: Recipe
     split: SplitLike
     seed: int
+    judge: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class Outcome:
     """What became of a training: its result, or the error that ended it.
 
     ``model`` holds the weights of the best epoch, if models are kept. ``seconds`` is the time of the program
-    it was part of, divided by the runs in it.
+    it was part of, divided by the runs in it. ``judged``, if asked for, is the validation accuracy by
+    cross-fitting: the nodes of each fold are looked at in the epoch that those of the other folds choose, so
+    it is no overestimate as the best epoch's is.
     """
 
     result: FitResult | None
     error: str | None
     model: nn.Module | None
     seconds: float
+    judged: float | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,11 @@ class _Group:
         self._courses = {n: Course(t.split, y, t.recipe.settings) for n, t in trainings.items()}
         self._best: dict[int, float | None] = dict.fromkeys(trainings)
         self._members = list(trainings)  # of the program, which loses those that end
-        nodes = [course.nodes for course in self._courses.values()]
+        self._judge = any(training.judge for training in trainings.values())  # all of them, or none
+        nodes = [dict(course.nodes) for course in self._courses.values()]
+        if self._judge:
+            for own, training in zip(nodes, trainings.values(), strict=True):
+                own["folds"] = fold_numbers(own["val"].numel(), FOLDS, training.seed)
         settings = [training.recipe.settings for training in trainings.values()]
         x = as_read_by(model, x)
         self._program = Program(model, x, edge_index, y, nodes, settings, stacked=True, capture=capture)
@@ -181,6 +190,7 @@ class _Group:
     def _collect(self, program: Program, members: Sequence[int]) -> None:
         """Measure what the runs of a program have reached."""
         standing, history, logits = program.standing(), program.history(), program.finish()
+        judged = program.judged() if self._judge else [None] * len(members)
         seconds = (time.monotonic() - self._started) / len(self._courses)
         for run, number in enumerate(members):
             course = self._courses[number]
@@ -193,14 +203,14 @@ class _Group:
             except Node2SeqError as problem:
                 result, error = None, str(problem)
             kept = unstack(program.model, run) if self._keep_models and error is None else None
-            self._outcomes[number] = Outcome(result, error, kept, seconds)
+            self._outcomes[number] = Outcome(result, error, kept, seconds, judged[run] if result else None)
 
 
 def _shape(training: Training) -> Hashable:
     """What runs of one program have in common."""
     recipe = training.recipe
     options = {name: value for name, value in recipe.options.items() if name not in PER_RUN}
-    shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize)
+    shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize, training.judge)
     return (training.model, repr(sorted(options.items())), *shared)
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from node2seq import MODELS, Node2SeqError
-from node2seq.data import halves, load, make_split
+from node2seq.data import load, make_split
 from node2seq.recipes import Recipe, recipe_for
 from node2seq.runs import Source
 from node2seq.search import evaluate
@@ -229,18 +229,6 @@ def test_few_splits_are_trusted_less():
     assert most_trusted([often, lucky, better]) is better
 
 
-def test_the_half_that_judges_is_another_for_each_seed_and_a_single_node_does_both():
-    val = torch.arange(10, 31)
-    chooser, judge = halves(val, 100)
-    assert (chooser.numel(), judge.numel()) == (11, 10)
-    assert torch.equal(torch.cat([chooser, judge]).sort().values, val)
-    assert all(torch.equal(*pair) for pair in zip(halves(val, 100), (chooser, judge), strict=True))
-    assert not torch.equal(halves(val, 101)[1], judge)
-    alone, nobody = halves(val[:1], 100)
-    assert alone.tolist() == [10]
-    assert nobody.numel() == 0
-
-
 def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
     path = tmp_path / "trials.jsonl"
     trials = Trials(path, {"model": "gcn"})
@@ -270,8 +258,8 @@ def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch)
         outcomes = real(data, trainings, **kwargs)
         for training, outcome in zip(trainings, outcomes, strict=True):
             assert outcome.result is not None
-            assert outcome.result.test is not None
-            judged.append((training, outcome.result.test.accuracy))
+            assert outcome.judged is not None
+            judged.append((training, outcome.judged))
         return outcomes
 
     monkeypatch.setattr(evaluate, "train_together", spy)
@@ -281,8 +269,8 @@ def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch)
     for training, _ in judged:
         whole, given = make_split(load("texas"), seed=training.seed), training.split
         assert torch.equal(given.train, whole.train)
-        assert torch.equal(torch.cat([given.val, given.test]).sort().values, whole.val), "two halves of it"
-        assert 0 <= given.val.numel() - given.test.numel() <= 1
+        assert torch.equal(given.val, whole.val)
+        assert given.test.numel() == 0
     assert sorted(row["val"] for row in rows(tmp_path / "a.jsonl")) == sorted(found for _, found in judged)
     assert len(trials) == 8
     assert {len(trial.accuracies) for trial in trials} == {2, 3, 5}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from node2seq.data import load, make_split
-from node2seq.loop import Program
+from node2seq.data import fold_numbers, load, make_split
+from node2seq.loop import FOLDS, Program
 from node2seq.models import MODELS
 from node2seq.stacking import stack
 from node2seq.train import Fitter, TrainSettings
@@ -61,14 +61,22 @@ def train_stack(data: Data, case: str, capture: bool) -> tuple[int, str | None, 
     assert data.edge_index is not None
     assert isinstance(data.y, Tensor)
     splits = [make_split(data, seed=seed) for seed in range(3)]
-    nodes = [{"train": split.train.cuda(), "val": split.val.cuda()} for split in splits]
+    nodes = [
+        {
+            "train": split.train.cuda(),
+            "val": split.val.cuda(),
+            "folds": fold_numbers(split.val.numel(), FOLDS, split.seed),
+        }
+        for split in splits
+    ]
     settings = [replace(SETTINGS, lr=0.01 * (run + 1)) for run in range(3)]
     model = stack([make_model(case, seed) for seed in range(3)])
     program = Program(model, data.x, data.edge_index, data.y, nodes, settings, stacked=True, capture=capture)
     for _ in range(SETTINGS.epochs):
         program.advance()
     program.finish()
-    return program.replay.replayed, program.replay.refused, program.history(), model.state_dict()
+    known = [program.history(), program.judged()]
+    return program.replay.replayed, program.replay.refused, known, model.state_dict()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -8,7 +8,7 @@ from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, Column, Dataset
 from node2seq.data.frames import ReadReport, from_frames, read_graph
 from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
 from node2seq.data.loading import load, normalize_features
-from node2seq.data.splits import RULES, Split, halves, make_split
+from node2seq.data.splits import RULES, Split, fold_numbers, make_split
 from node2seq.data.summary import Summary, summarise
 
 __all__ = [
@@ -21,10 +21,10 @@ __all__ = [
     "ReadReport",
     "Split",
     "Summary",
+    "fold_numbers",
     "from_frames",
     "from_networkx",
     "from_pyg",
-    "halves",
     "load",
     "make_split",
     "normalize_features",

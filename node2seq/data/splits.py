@@ -87,11 +87,12 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
     return Split(tensors[0], tensors[1], tensors[2], rule, seed, tensors[3])
 
 
-def halves(nodes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted node numbers cut in two at random, the first half the larger one if they are odd."""
-    mixed = torch.from_numpy(_mixed(nodes.numpy(), _words(nodes.numel(), seed)))
-    half = (nodes.numel() + 1) // 2
-    return mixed[:half].sort().values, mixed[half:].sort().values
+def fold_numbers(nodes: int, folds: int, seed: int) -> Tensor:
+    """The fold of each of so many nodes, at random: 0 to ``folds`` − 1, whose sizes differ by one at most."""
+    mixed = _mixed(np.arange(nodes), _words(nodes, seed))
+    numbers = np.empty(nodes, dtype=np.int64)
+    numbers[mixed] = np.arange(nodes) % folds
+    return torch.from_numpy(numbers)
 
 
 def _words(count: int, seed: int) -> np.ndarray:

@@ -33,15 +33,15 @@ class Part:
         """The logits of these nodes, [R, T, classes]."""
         return logits[self._runs, self.nodes]  # the backward of a gather would race on a GPU
 
-    def hits(self, logits: Tensor) -> Tensor:
-        """How many of each run's nodes are predicted right, [R]."""
-        return ((self.of(logits).argmax(-1) == self.labels) & self.real).sum(1)
+    def right(self, logits: Tensor) -> Tensor:
+        """Whether each node is predicted right, [R, T]."""
+        return (self.of(logits).argmax(-1) == self.labels) & self.real
 
-    def loss(self, logits: Tensor) -> Tensor:
-        """The mean cross-entropy of each run, [R]."""
+    def losses(self, logits: Tensor) -> Tensor:
+        """The cross-entropy of each node, [R, T]."""
         logits = self.of(logits)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # 16 bits would tie too often
-        return mean_over(self.real, cross_entropy(logits, self.labels))
+        return cross_entropy(logits, self.labels)
 
 
 class Objective:

@@ -16,12 +16,15 @@ from torch.nn.parameter import UninitializedParameter
 
 from node2seq.errors import Node2SeqError
 from node2seq.loop.capture import Replay
-from node2seq.loop.objective import Objective, Part
+from node2seq.loop.folds import FOLDS, Folds
+from node2seq.loop.objective import Objective, Part, mean_over
 from node2seq.loop.optimizer import OPTIMIZERS, per_run
 from node2seq.loop.settings import TrainSettings
 
 # What is kept of each epoch and run: the columns of the history.
 COLUMNS = ("loss", "val_loss", "train_hits", "val_hits", "best_epoch")
+# The parts of the state that have a row for each epoch; the second only with folds.
+_BY_EPOCH = ("history", "tallies")
 
 
 class Features(Protocol):
@@ -72,7 +75,8 @@ class Program:
         x: The features.
         edge_index: The edges.
         y: The labels.
-        splits: The training and validation nodes of each run, under ``"train"`` and ``"val"``.
+        splits: The training and validation nodes of each run, under ``"train"`` and ``"val"``. Under
+            ``"folds"``, for all runs or for none, the fold of each validation node, for :meth:`judged`.
         settings: How each run is trained; ``views`` and ``optimizer`` are the same for all.
         stacked: Whether the model's parameters and outputs have a leading dimension of runs.
         capture: Whether epochs may be replayed as a CUDA graph, if the model can.
@@ -94,6 +98,7 @@ class Program:
         self.settings, self.stacked, self._capture = list(settings), stacked, capture
         self._splits = list(splits)
         self.train, self.val = (Part([split[name] for split in splits], y) for name in ("train", "val"))
+        self._folds = Folds([split["folds"] for split in splits], x.device) if "folds" in splits[0] else None
         self.epoch = 0
         self._averages: list[Tensor] = []
         if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
@@ -117,7 +122,7 @@ class Program:
         longest = max(run.epochs for run in self.settings)
         never = longest + 1
         patience = [run.patience or never for run in self.settings]
-        return {
+        state = {
             "epoch": fill(0),
             "epochs": fill(0, runs),
             "best_epoch": fill(0, runs),
@@ -128,6 +133,9 @@ class Program:
             "patience": torch.tensor(patience, device=self.x.device),
             "history": fill(0, longest, runs, len(COLUMNS), dtype=torch.float64),
         }
+        if self._folds is not None:
+            state["tallies"] = fill(0, longest, runs, FOLDS, 2, dtype=torch.float64)
+        return state
 
     # Training #################################################################
 
@@ -162,7 +170,8 @@ class Program:
         """Write down the epoch, and keep the weights of the runs whose best it is."""
         state = self._state
         active = self._active()
-        val_loss, val_hits = self.val.loss(logits).double(), self.val.hits(logits)
+        right, val_losses = self.val.right(logits), self.val.losses(logits)
+        val_loss, val_hits = mean_over(self.val.real, val_losses).double(), right.sum(1)
         row = state["epoch"].clone().view(1)
         state["epoch"] += 1
         finite = losses.isfinite() & val_loss.isfinite()
@@ -177,8 +186,10 @@ class Program:
         for name, tensor in self._judged_weights().items():
             chosen = better.view(-1, *[1] * (tensor.dim() - 1)) if tensor.dim() else better[0]
             self._best[name].copy_(torch.where(chosen, tensor, self._best[name]))
-        figures = (losses, val_loss, self.train.hits(logits), val_hits, state["best_epoch"])
+        figures = (losses, val_loss, self.train.right(logits).sum(1), val_hits, state["best_epoch"])
         state["history"].index_copy_(0, row, torch.stack([f.double() for f in figures], dim=1)[None])
+        if self._folds is not None:
+            state["tallies"].index_copy_(0, row, self._folds.tally(right, val_losses)[None])
 
     def _active(self) -> Tensor:
         """Which runs the next epoch counts for."""
@@ -228,6 +239,15 @@ class Program:
         """What is known of each epoch from number ``first`` (from 0) on: by epoch, run, :data:`COLUMNS`."""
         return self._state["history"][first : self.epoch].tolist()
 
+    def judged(self) -> list[float]:
+        """The validation accuracy of each run with the epoch chosen for each fold by the others.
+
+        For a run that failed it means nothing.
+        """
+        assert self._folds is not None
+        hits = self._folds.hits(self._state["tallies"][: self.epoch], self._state["epochs"])
+        return (hits / self.val.count).tolist()
+
     def stop(self, runs: Sequence[bool]) -> None:
         """End the runs that are marked, with what they have reached."""
         ended = torch.tensor(runs, device=self.x.device)
@@ -252,7 +272,10 @@ class Program:
             "best": dict(self._best),
             "optimizer": self._optimizer.state_dict(),
             "averages": {str(i): average for i, average in enumerate(self._averages)},
-            "runs": {**self._state, "history": self._state["history"][: self.epoch]},
+            "runs": {
+                name: tensor[: self.epoch] if name in _BY_EPOCH else tensor
+                for name, tensor in self._state.items()
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -265,7 +288,7 @@ class Program:
         for i, average in enumerate(self._averages):
             average.copy_(state["averages"][str(i)])
         for name, tensor in self._state.items():
-            if name == "history":  # as far as it goes, and no longer than these runs are trained
+            if name in _BY_EPOCH:  # as far as it goes, and no longer than these runs are trained
                 rows = min(len(tensor), self.epoch)
                 tensor[:rows].copy_(state["runs"][name][:rows])
             else:
@@ -290,12 +313,12 @@ class Program:
         )
         index = torch.tensor(runs, device=self.x.device)
         state = self.state_dict()
-        history = state["runs"].pop("history")[:, index]
+        by_epoch = {name: state["runs"].pop(name)[:, index] for name in _BY_EPOCH if name in state["runs"]}
         parts = {
             name: {key: value[index] if value.dim() else value for key, value in part.items()}
             for name, part in state.items()
         }
-        parts["runs"]["history"] = history
+        parts["runs"] |= by_epoch
         taken.load_state_dict(parts)
         return taken
 

@@ -1,7 +1,7 @@
 """Trials × seeds → validation accuracies: those of equal shapes as one program, the test nodes unseen.
 
-The best of many epochs is above what it is worth, the more so the more an accuracy jumps about and the fewer
-nodes it is of. So one half of the validation nodes chooses a training's epoch, and the other half judges it.
+A training is what it is for a reported figure: all validation nodes choose its epoch. It is judged by
+cross-fitting (:mod:`node2seq.loop.folds`): no node judges an epoch that it helped to choose.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import fmean
 import torch
 from torch_geometric.data import Data
 
-from node2seq.data import Split, halves, make_split
+from node2seq.data import Split, make_split
 from node2seq.recipes import Recipe
 from node2seq.search.recipe import with_settings
 from node2seq.search.space import Space
@@ -115,9 +115,8 @@ class Evaluator:
             rows = []
             for (trial, seed), outcome in zip(runs, outcomes, strict=True):
                 result = outcome.result
-                judged = result and (result.test or result.val)  # a single validation node does both
-                figures = (judged.accuracy, result.best.epoch) if result and judged else (None, None)
-                rows.append((trial, seed, *figures, outcome.error, outcome.seconds))
+                epoch = result.best.epoch if result else None
+                rows.append((trial, seed, outcome.judged, epoch, outcome.error, outcome.seconds))
             self.trials.add(rows)
             took = time.monotonic() - started
             self.budget.longest = max(self.budget.longest, took)
@@ -147,14 +146,15 @@ class Evaluator:
         return on_epoch
 
     def _training(self, trial: Trial, seed: int) -> Training:
-        return Training(self.model, with_settings(self.base, trial.settings), self._split(seed), seed)
+        recipe = with_settings(self.base, trial.settings)
+        return Training(self.model, recipe, self._split(seed), seed, judge=True)
 
     def _split(self, seed: int) -> Split:
         """The split of a seed without its test nodes: nothing here can look at them."""
         if seed not in self._splits:
             split = make_split(self.data, self.rule, seed)
-            chooser, judge = halves(split.val, seed)
-            self._splits[seed] = replace(split, val=chooser, test=judge, test_rest=judge)
+            nobody = split.test[:0]
+            self._splits[seed] = replace(split, test=nobody, test_rest=nobody)
         return self._splits[seed]
 
     def _shape(self, run: tuple[Trial, int]) -> str:

@@ -13,6 +13,7 @@ from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.graphs import Graph, open_graph
+from node2seq.loop import FOLDS
 from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs import RunConfig, Source
 from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say, Standing
@@ -183,7 +184,7 @@ def _header(request: Request, base: Recipe, space: Space, graph: Graph) -> dict[
         "data": request.source.title,
         "graph": graph.sha256,
         "split rule": request.rule,
-        "judged on": "the half of the validation nodes that did not choose the epoch",
+        "judged on": f"the validation nodes in {FOLDS} folds, each at the epoch that the others choose",
         "model": request.model,
         "space": {name: repr(known) for name, known in space.ranges.items()},
         "recipe": settings_of(request.model, base),

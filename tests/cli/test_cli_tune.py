@@ -4,7 +4,6 @@ import re
 import shlex
 import sys
 import tomllib
-from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from node2seq.cli import tune
-from node2seq.data import halves, load, make_split, write_graph
+from node2seq.data import load, make_split, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs import Source
 from node2seq.search.evaluate import Standing
@@ -61,12 +60,10 @@ def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler):
     chosen = read_toml(Path(found["recipe"]), "node2seq", recipe_for("node2seq", None))
     for seed, accuracy in tried.items():
         split = make_split(data, seed=seed)
-        chooser, judge = halves(split.val, seed)
-        halved = replace(split, val=chooser, test=judge)
-        (outcome,) = train_together(data, [Training("node2seq", chosen, halved, seed)], device="cpu")
-        assert outcome.result is not None
-        assert outcome.result.test is not None
-        assert outcome.result.test.accuracy == pytest.approx(accuracy, abs=1e-12)
+        (outcome,) = train_together(
+            data, [Training("node2seq", chosen, split, seed, judge=True)], device="cpu"
+        )
+        assert outcome.judged == pytest.approx(accuracy, abs=1e-12)
     trained = cli("train", "--config", found["recipe"], "--seed", 100, "--json").json
     (whole,) = train_together(
         data, [Training("node2seq", chosen, make_split(data, seed=100), 100)], device="cpu"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from node2seq.data import COLUMNS, NAMES, Split, make_split
+from node2seq.data import COLUMNS, NAMES, Split, fold_numbers, make_split
 from node2seq.errors import Node2SeqError
 
 SIZES = {
@@ -165,3 +165,13 @@ def test_errors(arguments: tuple[Any, ...], message: str):
     with pytest.raises(Node2SeqError) as caught:
         make_split(*arguments)
     assert str(caught.value) == message
+
+
+def test_folds_are_even_and_others_for_each_seed():
+    numbers = fold_numbers(37, 10, seed=100)
+    assert sorted(numbers.bincount().tolist()) == [3, 3, 3] + [4] * 7
+    assert numbers.tolist() == fold_numbers(37, 10, seed=100).tolist()
+    assert numbers.tolist() != fold_numbers(37, 10, seed=101).tolist()
+    assert numbers.tolist() != sorted(numbers.tolist()), "at random, not one after the other"
+    assert sorted(fold_numbers(4, 10, seed=0).tolist()) == [0, 1, 2, 3]
+    assert fold_numbers(1, 10, seed=0).tolist() == [0]
