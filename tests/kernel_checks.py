@@ -370,15 +370,17 @@ def weights_of(sequences: ops.Sequences, slope: float) -> Callable[..., Any]:
 def check_attention() -> None:
     """Rows that share a program and hubs, each in one block and in several; what is lost; nothing at all."""
     even = [0, 1, 2, 4, 8, 8, 0, 16, 32]
-    for item, lengths in ((8, even), (64, [*even, 64]), (8, [2048, *[1] * 1100])):
+    for item, lengths in ((8, even), (64, [*even, *even, 64]), (8, [2048]), (8, [2] * 1100)):
         with blocks(item, (2, 4), (item, 2 * item)):
             sequences = ragged(lengths, max(lengths) + 1)
             entries = sequences.index.numel()
             # Equal terms in a row of 2^n: every weight and every product is exact, sums around zero too.
             inputs = [integers(1).expand(sequences.num_sources), integers(len(lengths))]
             assert_exact(weights_of(sequences, 0.5), inputs, integers(entries))
-            inputs = [2 * normal(sequences.num_sources), 2 * normal(len(lengths))]
-            assert_close(weights_of(sequences, 0.2), inputs, normal(entries))
+            for climb in (0, 1000):  # up to a row's last entry; too much unless the largest is taken off
+                rising = torch.linspace(0, climb, sequences.num_sources, device=DEVICE)
+                inputs = [2 * normal(sequences.num_sources) + rising, 2 * normal(len(lengths))]
+                assert_close(weights_of(sequences, 0.2), inputs, normal(entries))
     for kernel in ("attention", "attention_grad", "entry_sum"):
         assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
 

@@ -1,7 +1,8 @@
 """Attention weights over each sequence: short rows share a program, hubs have one each."""
 
 # Triton's own language, which its annotations do not describe.
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# pyright: reportOperatorIssue=false
 
 from __future__ import annotations
 
@@ -133,7 +134,7 @@ def attention_grad_kernel(
         value = share * (tl.load(grad + entry, mask=real, other=0.0) - mean)
         value = activated(value, summed_terms(source, index, mine, entry, real), SLOPE)
         tl.store(entry_grad + entry, value, mask=real)
-        total += tl.where(real, value, 0.0)  # a mean of NaN reaches beyond the row's end
+        total += value
     tl.store(target_grad + row, tl.sum(total, axis=1), mask=is_row)
 
 
