@@ -358,6 +358,73 @@ def check_aggregate() -> None:
     assert_close(run, inputs, normal(len(LENGTHS), 16))
 
 
+def weights_of(sequences: ops.Sequences, slope: float) -> Callable[..., Any]:
+    """Attention over given sequences, by backend."""
+
+    def run(backend: Any, source: Tensor, target: Tensor) -> Tensor:
+        return backend.attention(source, target, sequences, slope)
+
+    return run
+
+
+def check_attention() -> None:
+    """Rows that share a program and hubs, each in one block and in several; what is lost; nothing at all."""
+    even = [0, 1, 2, 4, 8, 8, 0, 16, 32]
+    for item, lengths in ((8, even), (64, [*even, *even, 64]), (8, [2048]), (8, [2] * 1100)):
+        with blocks(item, (2, 4), (item, 2 * item)):
+            sequences = ragged(lengths, max(lengths) + 1)
+            entries = sequences.index.numel()
+            # Equal terms in a row of 2^n: every weight and every product is exact, sums around zero too.
+            inputs = [integers(1).expand(sequences.num_sources), integers(len(lengths))]
+            assert_exact(weights_of(sequences, 0.5), inputs, integers(entries))
+            for climb in (0, 1000):  # up to a row's last entry; too much unless the largest is taken off
+                rising = torch.linspace(0, climb, sequences.num_sources, device=DEVICE)
+                inputs = [2 * normal(sequences.num_sources) + rising, 2 * normal(len(lengths))]
+                assert_close(weights_of(sequences, 0.2), inputs, normal(entries))
+    for kernel in ("attention", "attention_grad", "entry_sum"):
+        assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+
+    sequences = ragged(LENGTHS, SOURCES)
+    source, target, direction = normal(SOURCES), normal(len(LENGTHS)), normal(sequences.index.numel())
+    run = weights_of(sequences, 0.2)
+    found = gradients(partial(run, fused), [source, target], direction, torch.float32)
+    union = gradients(
+        partial(weights_of(sequences.copies(5), 0.2), fused),
+        [source.repeat(5), target.repeat(5)],
+        direction.repeat(5),
+        torch.float32,
+    )
+    for alone, together in zip(found, union, strict=True):
+        assert torch.equal(together, alone.repeat(5)), "a row's bits depend on the rows beside it"
+    for lost in (torch.nan, torch.inf, -torch.inf):
+        source[sequences.index[-1]] = target[3] = lost
+        for place, (ours, plain) in enumerate(
+            zip(
+                *(
+                    gradients(partial(run, backend), [source, target], direction, torch.float32)
+                    for backend in (fused, ops.eager)
+                ),
+                strict=True,
+            )
+        ):
+            torch.testing.assert_close(ours, plain, equal_nan=True, msg=f"{lost}: result {place} differs")
+    for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3)):
+        rows = ops.Rows.from_lengths(torch.tensor(lengths, dtype=torch.int64, device=DEVICE))
+        empty = weights_of(ops.Sequences(rows, rows.ptr.new_zeros(0), num_sources), 0.2)
+        assert_exact(empty, [integers(num_sources), integers(len(lengths))], integers(0))
+
+
+def check_attention_blocks() -> None:
+    """On a GPU: hubs of 100,000 of both directions and lengths around every block, at the real sizes."""
+    lengths = [0, 1, 7, 8, 9, 255, 256, 257, 1023, 1024, 1025, 2049, 100_000, *[3] * 100_000]
+    rows = ops.Rows.from_lengths(torch.tensor(lengths, device=DEVICE))
+    index = torch.randint(0, 1000, (rows.num_entries,), device=DEVICE)
+    index[rows.ptr[:-1][rows.length() > 0]] = 0
+    sequences = ops.Sequences(rows, index, 1001)
+    inputs = [2 * normal(sequences.num_sources), 2 * normal(len(lengths))]
+    assert_close(weights_of(sequences, 0.2), inputs, normal(sequences.index.numel()))
+
+
 def check_sparse_rows() -> None:
     """Features without their zeros: dropped bit by bit as the whole, multiplied by the same kernels."""
     dense = integers(30, 60, dtype=torch.float32) * (torch.rand(30, 60, device=DEVICE) < 0.08)
@@ -705,6 +772,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "own rows of runs": partial(check_own_rows, (3,), is_learned=True, runs=2),
     "many channels": check_many_channels,
     "aggregate": check_aggregate,
+    "attention": check_attention,
     "sparse rows": check_sparse_rows,
     "order kept": check_order_kept,
     "runs": check_runs,
@@ -722,6 +790,7 @@ SMALL: dict[str, Callable[[], None]] = {
 LARGE: dict[str, Callable[[], None]] = {
     "building, real blocks": partial(check_building, 20_000, 100_000),
     "large hub": check_large_hub,
+    "attention, real blocks": check_attention_blocks,
     "diverged, real blocks": partial(check_diverged, REAL_LENGTHS, 1200),
     "equal scores, real blocks": partial(check_equal_scores, REAL_LENGTHS, 1200),
     "capture": check_capture,

@@ -158,6 +158,8 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
     # One source that stands in many sequences is a hub of the transposed graph.
     sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
     _compile_building()
+    source, target = (torch.zeros(size, requires_grad=True) for size in (3000, rows.num_rows))
+    fused.attention(source, target, sequences, 0.2).sum().backward()
     for channels in (64, 5):
         x = torch.zeros(3000, channels, requires_grad=True)
         scored = fused.arrange(torch.zeros(9, channels), x.detach(), sequences).ranked(sequences, 1)

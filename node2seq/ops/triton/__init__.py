@@ -4,8 +4,8 @@ A plan per graph says who works on what; hubs are cut into items and their parts
 kernel needs an atomic. Backward passes walk over the transposed graph instead of scattering.
 """
 
-from node2seq.ops.attention import attention
 from node2seq.ops.largest import largest
+from node2seq.ops.triton.attention import attention
 from node2seq.ops.triton.building import build
 from node2seq.ops.triton.dropping import drop
 from node2seq.ops.triton.layer import layer
