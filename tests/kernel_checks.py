@@ -358,6 +358,55 @@ def check_aggregate() -> None:
     assert_close(run, inputs, normal(len(LENGTHS), 16))
 
 
+def keep_largest(sequences: ops.Sequences, weight: Tensor, count: int) -> Callable[..., Any]:
+    """The largest weighted values over given sequences, by backend; flat, as directions are."""
+
+    def run(backend: Any, x: Tensor) -> Tensor:
+        return backend.largest(x, sequences, weight.to(x.dtype), count).flatten(1)
+
+    return run
+
+
+def check_largest() -> None:
+    """The largest values and their gradients: ties, rows shorter than the list, hubs, sources met twice."""
+    all_lengths, some = ragged(LENGTHS, SOURCES), ragged([0, 1, 3, 7, 8, 9, 20], 24)
+    for sequences, count, channels in ((all_lengths, 8, 3), (some, 1, 130), (some, 5, 1), (some, 32, 2)):
+        rows, entries = sequences.rows.num_rows, sequences.rows.num_entries
+        run = keep_largest(sequences, integers(entries), count)
+        assert_exact(run, [integers(sequences.num_sources, channels)], integers(rows, count * channels))
+    assert_exact(
+        keep_largest(some, torch.ones(48, device=DEVICE), 8),
+        [torch.ones(24, 2, device=DEVICE)],
+        integers(7, 16),
+    )
+    for kernel in ("largest", "largest_parts", "largest_grad", "sum_parts"):
+        assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+    twice, without_hubs = ops.Sequences(some.rows, some.index // 5, 5), ragged([0, 3, 8, 1], 9)
+    for sequences in (some, twice, without_hubs):
+        rows, entries = sequences.rows.num_rows, sequences.rows.num_entries
+        run = keep_largest(sequences, normal(entries), 4)
+        assert_close(run, [normal(sequences.num_sources, 40)], normal(rows, 4 * 40))
+    # What is lost is seen wherever it stands, and stays in its rows; NaN passes no gradient on.
+    met = torch.zeros(7, dtype=torch.bool, device=DEVICE)
+    met[some.rows.target[some.index == 7]] = True
+    for lost in (torch.nan, -torch.nan, torch.inf):
+        x = torch.ones(24, 3, device=DEVICE)
+        x[7] = lost
+        x.requires_grad_()
+        out = fused.largest(x, some, torch.ones(48, device=DEVICE), 2)
+        assert torch.equal(out[:, 0].isfinite().all(1), ~met)
+        assert out[:, 1].isfinite().all()
+        grad = torch.autograd.grad(out.sum(), x)[0]
+        assert grad[7].eq(met.sum() if lost == torch.inf else 0).all()
+        assert grad.isfinite().all()
+    for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3), ([0], 0)):
+        rows = ops.Rows.from_lengths(torch.tensor(lengths, dtype=torch.int64, device=DEVICE))
+        x = torch.ones(num_sources, 2, device=DEVICE, requires_grad=True)
+        out = fused.largest(x, ops.Sequences(rows, rows.ptr.new_zeros(0), num_sources), x.new_zeros(0), 8)
+        assert torch.equal(out, torch.zeros(len(lengths), 8, 2, device=DEVICE))
+        assert torch.autograd.grad(out.sum(), x)[0].eq(0).all()
+
+
 def check_sparse_rows() -> None:
     """Features without their zeros: dropped bit by bit as the whole, multiplied by the same kernels."""
     dense = integers(30, 60, dtype=torch.float32) * (torch.rand(30, 60, device=DEVICE) < 0.08)
@@ -705,6 +754,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "own rows of runs": partial(check_own_rows, (3,), is_learned=True, runs=2),
     "many channels": check_many_channels,
     "aggregate": check_aggregate,
+    "largest": check_largest,
     "sparse rows": check_sparse_rows,
     "order kept": check_order_kept,
     "runs": check_runs,

@@ -5,9 +5,9 @@ kernel needs an atomic. Backward passes walk over the transposed graph instead o
 """
 
 from node2seq.ops.attention import attention
-from node2seq.ops.largest import largest
 from node2seq.ops.triton.building import build
 from node2seq.ops.triton.dropping import drop
+from node2seq.ops.triton.largest import largest
 from node2seq.ops.triton.layer import layer
 from node2seq.ops.triton.ranking import arrange, rank
 from node2seq.ops.triton.scores import score
