@@ -24,6 +24,7 @@ from kernel_bounds import watched
 from torch import Tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
+from node2seq.models.lgcn import LGCL
 from node2seq.ops import reference, sparse
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import dropping, plan, row_ends
@@ -388,16 +389,17 @@ def check_largest() -> None:
         assert_close(run, [normal(sequences.num_sources, 40)], normal(rows, 4 * 40))
     # What is lost is seen wherever it stands, and stays in its rows; NaN passes no gradient on.
     met = torch.zeros(7, dtype=torch.bool, device=DEVICE)
-    met[some.rows.target[some.index == 7]] = True
+    source = some.index[-1]
+    met[some.rows.target[some.index == source]] = True
     for lost in (torch.nan, -torch.nan, torch.inf):
         x = torch.ones(24, 3, device=DEVICE)
-        x[7] = lost
+        x[source] = lost
         x.requires_grad_()
         out = fused.largest(x, some, torch.ones(48, device=DEVICE), 2)
         assert torch.equal(out[:, 0].isfinite().all(1), ~met)
         assert out[:, 1].isfinite().all()
         grad = torch.autograd.grad(out.sum(), x)[0]
-        assert grad[7].eq(met.sum() if lost == torch.inf else 0).all()
+        assert grad[source].eq(met.sum() if lost == torch.inf else 0).all()
         assert grad.isfinite().all()
     for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3), ([0], 0)):
         rows = ops.Rows.from_lengths(torch.tensor(lengths, dtype=torch.int64, device=DEVICE))
@@ -681,6 +683,10 @@ def check_large_hub() -> None:
     found = fused.arrange(query.float(), key.float(), sequences)
     for a, b in zip(found, ops.arrange(query, key, sequences, backend=reference), strict=True):
         assert torch.equal(a.double(), b.double())
+    # Winners that stand anywhere in a hub: places beyond 16 bits.
+    distinct = torch.stack([torch.randperm(120_000, device=DEVICE) for _ in range(40)], dim=1).double()
+    run = keep_largest(sequences, torch.ones(sequences.index.numel(), device=DEVICE), 8)
+    assert_exact(run, [distinct], integers(len(lengths), 8 * 40))
     for readout in ("max", "sum"):
         run = convolution(readout, sequences)
         for kernel_size in (3, 10):
@@ -692,13 +698,13 @@ def check_large_hub() -> None:
 
 
 def check_capture() -> None:
-    """On a GPU: a forward and backward pass of the layer, captured and replayed, gives the same bits."""
+    """On a GPU: a forward and backward pass of a layer, captured and replayed, gives the same bits."""
     edge_index = torch.randint(0, 500, (2, 9000), device=DEVICE)
     x = torch.randn(500, 32, device=DEVICE)
-    for readout in ("max", "mean"):
-        conv = Node2SeqConv(32, 32, readout=readout).to(DEVICE)
+    for layer in (Node2SeqConv(32, 32, readout="max"), Node2SeqConv(32, 32, readout="mean"), LGCL(32, 8)):
+        conv = layer.to(DEVICE)
 
-        def step(conv: Node2SeqConv = conv) -> list[Tensor]:
+        def step(conv: torch.nn.Module = conv) -> list[Tensor]:
             out = conv(x, edge_index)
             return [out, *torch.autograd.grad(out.square().sum(), list(conv.parameters()))]
 
@@ -734,6 +740,18 @@ def check_large_offsets() -> None:
         grad = torch.autograd.grad(out.sum(), large)[0]
         assert grad.isfinite().all()
         assert grad.abs().sum(1).nonzero().numel() <= 7
+    del large, out, grad
+    lengths = torch.zeros(2**23 + 3, dtype=torch.int64, device=DEVICE)
+    lengths[-1] = 8
+    last = ops.Sequences(ops.Rows.from_lengths(lengths), torch.arange(8, device=DEVICE), 8)
+    small = ops.Sequences(ops.Rows.from_lengths(lengths[-1:]), last.index, 8)
+    weight, direction = torch.ones(8, device=DEVICE), integers(1, 8, 32, dtype=torch.float32)
+    results = []
+    for backend, sequences in ((fused, last), (reference, small)):
+        features = x[index].requires_grad_()
+        out = backend.largest(features, sequences, weight, 8)
+        results.append((out[-1:], torch.autograd.grad((out[-1:] * direction).sum(), features)[0]))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 SMALL: dict[str, Callable[[], None]] = {

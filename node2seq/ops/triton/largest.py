@@ -69,7 +69,7 @@ def largest_kernel(
     row, start, _, first, last = item(item_row, item_first, ptr, ITEM)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     inside = channel < C
-    kept = (tl.zeros(inside.shape, dtype=tl.int64),) * COUNT
+    kept = (tl.zeros(inside.shape, dtype=tl.int64),) * COUNT  # no negative number exceeds them
     for e0 in range(first, last, AT_ONCE):
         # Several entries are under way at once; none waits for the list.
         for step in tl.static_range(AT_ONCE):
@@ -79,9 +79,8 @@ def largest_kernel(
             scale = tl.load(weight + entry, mask=real, other=0.0)
             use = channel < tl.where(real, C, 0)
             value = tl.load(x + source * C + channel, mask=use, other=0.0) * scale
-            key = packed(value, tl.zeros(inside.shape, dtype=tl.int32) + (entry - start))
-            # Not above zero: a negative number, or nothing.
-            kept = insert(kept, tl.where(value <= 0, 0, key), COUNT)
+            place = tl.zeros(inside.shape, dtype=tl.int32) + (entry - start)
+            kept = insert(kept, packed(value, place), COUNT)
     number = tl.program_id(0)
     if number < num_parts:
         for k in tl.static_range(COUNT):
@@ -178,7 +177,8 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return keep_largest_grad(plain(grad), *ctx.saved_tensors, ctx.plan), None, None, None
+        winner, weight = ctx.saved_tensors
+        return keep_largest_grad(plain(grad), winner, weight, ctx.plan), None, None, None
 
 
 def keep_largest(x: Tensor, weight: Tensor, plan: GraphPlan, count: int) -> tuple[Tensor, Tensor]:
