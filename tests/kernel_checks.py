@@ -24,6 +24,7 @@ from kernel_bounds import watched
 from torch import Tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
+from node2seq.models.lgcn import LGCL
 from node2seq.ops import reference, sparse
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import dropping, plan, row_ends
@@ -425,6 +426,56 @@ def check_attention_blocks() -> None:
     assert_close(weights_of(sequences, 0.2), inputs, normal(sequences.index.numel()))
 
 
+def keep_largest(sequences: ops.Sequences, weight: Tensor, count: int) -> Callable[..., Any]:
+    """The largest weighted values over given sequences, by backend; flat, as directions are."""
+
+    def run(backend: Any, x: Tensor) -> Tensor:
+        return backend.largest(x, sequences, weight.to(x.dtype), count).flatten(1)
+
+    return run
+
+
+def check_largest() -> None:
+    """The largest values and their gradients: ties, rows shorter than the list, hubs, sources met twice."""
+    all_lengths, some = ragged(LENGTHS, SOURCES), ragged([0, 1, 3, 7, 8, 9, 20], 24)
+    for sequences, count, channels in ((all_lengths, 8, 3), (some, 1, 130), (some, 5, 1), (some, 32, 2)):
+        rows, entries = sequences.rows.num_rows, sequences.rows.num_entries
+        run = keep_largest(sequences, integers(entries), count)
+        assert_exact(run, [integers(sequences.num_sources, channels)], integers(rows, count * channels))
+    assert_exact(
+        keep_largest(some, torch.ones(48, device=DEVICE), 8),
+        [torch.ones(24, 2, device=DEVICE)],
+        integers(7, 16),
+    )
+    for kernel in ("largest", "largest_parts", "largest_grad", "sum_parts"):
+        assert LAUNCHES[f"{kernel}_kernel"], f"{kernel} did not run"
+    twice, without_hubs = ops.Sequences(some.rows, some.index // 5, 5), ragged([0, 3, 8, 1], 9)
+    for sequences in (some, twice, without_hubs):
+        rows, entries = sequences.rows.num_rows, sequences.rows.num_entries
+        run = keep_largest(sequences, normal(entries), 4)
+        assert_close(run, [normal(sequences.num_sources, 40)], normal(rows, 4 * 40))
+    # What is lost is seen wherever it stands, and stays in its rows; NaN passes no gradient on.
+    met = torch.zeros(7, dtype=torch.bool, device=DEVICE)
+    source = some.index[-1]
+    met[some.rows.target[some.index == source]] = True
+    for lost in (torch.nan, -torch.nan, torch.inf):
+        x = torch.ones(24, 3, device=DEVICE)
+        x[source] = lost
+        x.requires_grad_()
+        out = fused.largest(x, some, torch.ones(48, device=DEVICE), 2)
+        assert torch.equal(out[:, 0].isfinite().all(1), ~met)
+        assert out[:, 1].isfinite().all()
+        grad = torch.autograd.grad(out.sum(), x)[0]
+        assert grad[source].eq(met.sum() if lost == torch.inf else 0).all()
+        assert grad.isfinite().all()
+    for lengths, num_sources in (([], 0), ([], 3), ([0, 0], 3), ([0], 0)):
+        rows = ops.Rows.from_lengths(torch.tensor(lengths, dtype=torch.int64, device=DEVICE))
+        x = torch.ones(num_sources, 2, device=DEVICE, requires_grad=True)
+        out = fused.largest(x, ops.Sequences(rows, rows.ptr.new_zeros(0), num_sources), x.new_zeros(0), 8)
+        assert torch.equal(out, torch.zeros(len(lengths), 8, 2, device=DEVICE))
+        assert torch.autograd.grad(out.sum(), x)[0].eq(0).all()
+
+
 def check_sparse_rows() -> None:
     """Features without their zeros: dropped bit by bit as the whole, multiplied by the same kernels."""
     dense = integers(30, 60, dtype=torch.float32) * (torch.rand(30, 60, device=DEVICE) < 0.08)
@@ -699,6 +750,10 @@ def check_large_hub() -> None:
     found = fused.arrange(query.float(), key.float(), sequences)
     for a, b in zip(found, ops.arrange(query, key, sequences, backend=reference), strict=True):
         assert torch.equal(a.double(), b.double())
+    # Winners that stand anywhere in a hub: places beyond 16 bits.
+    distinct = torch.stack([torch.randperm(120_000, device=DEVICE) for _ in range(40)], dim=1).double()
+    run = keep_largest(sequences, torch.ones(sequences.index.numel(), device=DEVICE), 8)
+    assert_exact(run, [distinct], integers(len(lengths), 8 * 40))
     for readout in ("max", "sum"):
         run = convolution(readout, sequences)
         for kernel_size in (3, 10):
@@ -710,13 +765,13 @@ def check_large_hub() -> None:
 
 
 def check_capture() -> None:
-    """On a GPU: a forward and backward pass of the layer, captured and replayed, gives the same bits."""
+    """On a GPU: a forward and backward pass of a layer, captured and replayed, gives the same bits."""
     edge_index = torch.randint(0, 500, (2, 9000), device=DEVICE)
     x = torch.randn(500, 32, device=DEVICE)
-    for readout in ("max", "mean"):
-        conv = Node2SeqConv(32, 32, readout=readout).to(DEVICE)
+    for layer in (Node2SeqConv(32, 32, readout="max"), Node2SeqConv(32, 32, readout="mean"), LGCL(32, 8)):
+        conv = layer.to(DEVICE)
 
-        def step(conv: Node2SeqConv = conv) -> list[Tensor]:
+        def step(conv: torch.nn.Module = conv) -> list[Tensor]:
             out = conv(x, edge_index)
             return [out, *torch.autograd.grad(out.square().sum(), list(conv.parameters()))]
 
@@ -752,6 +807,18 @@ def check_large_offsets() -> None:
         grad = torch.autograd.grad(out.sum(), large)[0]
         assert grad.isfinite().all()
         assert grad.abs().sum(1).nonzero().numel() <= 7
+    del large, out, grad
+    lengths = torch.zeros(2**23 + 3, dtype=torch.int64, device=DEVICE)
+    lengths[-1] = 8
+    last = ops.Sequences(ops.Rows.from_lengths(lengths), torch.arange(8, device=DEVICE), 8)
+    small = ops.Sequences(ops.Rows.from_lengths(lengths[-1:]), last.index, 8)
+    weight, direction = torch.ones(8, device=DEVICE), integers(1, 8, 32, dtype=torch.float32)
+    results = []
+    for backend, sequences in ((fused, last), (reference, small)):
+        features = x[index].requires_grad_()
+        out = backend.largest(features, sequences, weight, 8)
+        results.append((out[-1:], torch.autograd.grad((out[-1:] * direction).sum(), features)[0]))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 SMALL: dict[str, Callable[[], None]] = {
@@ -773,6 +840,7 @@ SMALL: dict[str, Callable[[], None]] = {
     "many channels": check_many_channels,
     "aggregate": check_aggregate,
     "attention": check_attention,
+    "largest": check_largest,
     "sparse rows": check_sparse_rows,
     "order kept": check_order_kept,
     "runs": check_runs,

@@ -25,7 +25,13 @@ from node2seq.ops.triton import building, cutting, plan
 from node2seq.ops.triton.launch import OPTIONS, signature
 from node2seq.ops.triton.sorting import sort_rows
 
-_TYPES = {torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8"}
+_TYPES = {
+    torch.float32: "*fp32",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+}
 _OPTIONS = {"num_warps", "num_stages"}
 _TARGET = GPUTarget("cuda", 90, 32)
 # Modules whose kernels are compiled by a script of their own.
@@ -157,6 +163,7 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
     index = torch.cat([torch.arange(int(length)) for length in lengths])
     # One source that stands in many sequences is a hub of the transposed graph.
     sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
+    without_hubs = ops.Sequences(ops.Rows.from_lengths(lengths[:5]), sequences.index[:161], 3000)
     _compile_building()
     source, target = (torch.zeros(size, requires_grad=True) for size in (3000, rows.num_rows))
     fused.attention(source, target, sequences, 0.2).sum().backward()
@@ -166,6 +173,9 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
         sort_rows(torch.zeros(rows.num_entries), torch.arange(3000), scored.ranked.plan)
         weight = torch.zeros(rows.num_entries, requires_grad=True)
         fused.aggregate(x, sequences, weight).sum().backward()
+        for graph, count in ((sequences, 32), (without_hubs, 8)):
+            weight = torch.zeros(graph.rows.num_entries)
+            fused.largest(x, graph, weight, count).sum().backward()
         for kernel_size in kernel_sizes:
             taps = torch.zeros(kernel_size, channels, channels, requires_grad=True)
             fused.convolve_max(x, taps, sequences)[0].sum().backward()

@@ -67,6 +67,17 @@ def test_long_rows_are_sorted_in_several_blocks(monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(ops.BACKENDS["eager"].largest(x, sequences, weight, 8), whole)
 
 
+@pytest.mark.parametrize("backend", ops.BACKENDS)
+@pytest.mark.parametrize("lost", [torch.inf, torch.nan])
+def test_a_lost_value_stays_in_its_rows(backend: str, lost: float) -> None:
+    rows = ops.Rows.from_lengths(torch.tensor([5, 6]))  # sorted together, the first one padded
+    assert [width for _, _, width in rows.groups] == [6]
+    x = torch.ones(11, 2)
+    x[5] = lost
+    out = ops.BACKENDS[backend].largest(x, ops.Sequences(rows, torch.arange(11), 11), torch.ones(11), 3)
+    assert out[0].eq(1).all()
+
+
 def test_the_layer_is_the_description_word_for_word() -> None:
     edge_index, nodes = some_graph(), 30
     layer = LGCL(6, 8).double().eval()

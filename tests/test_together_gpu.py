@@ -26,8 +26,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "plus": ("node2seq", {"own": "apart", "norm": "layer", "smoothing": 2, "taps": "depthwise"}),
     "directed": ("node2seq", {"directed": True, "order": "random"}),
 }
-# Its backward keeps only what is above zero, so its sizes depend on values.
-NOT_CAPTURED = {"lgcn"}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,7 @@ def test_one_run_captured_ends_in_the_same_bits(data, case):
             fitter.step()
         ends.append((fitter.finish(), fitter.model.state_dict(), fitter.captured))
     assert ends[0][2] == 0
-    assert (ends[1][2] > 0) == (case not in NOT_CAPTURED)
+    assert ends[1][2] > 0
     assert ends[0][0] == ends[1][0]
     assert all(torch.equal(value, ends[1][1][name]) for name, value in ends[0][1].items())
 
@@ -84,6 +82,6 @@ def test_many_runs_captured_end_in_the_same_bits(data, case):
     plain, captured = (train_stack(data, case, capture) for capture in (False, True))
     assert plain[0] == 0
     assert captured[1] is None
-    assert (captured[0] > 0) == (case not in NOT_CAPTURED)
+    assert captured[0] > 0
     assert plain[2] == captured[2]
     assert all(torch.equal(value, captured[3][name]) for name, value in plain[3].items())

@@ -9,6 +9,7 @@ from node2seq import ops
 from node2seq.adjacency import sequences_of
 from node2seq.errors import Node2SeqError
 from node2seq.gcn import GCNConv
+from node2seq.models.capturing import Capturable
 from node2seq.models.dropouts import make_dropouts
 
 
@@ -84,7 +85,7 @@ def _convolve(conv: nn.Conv1d, sequence: Tensor) -> Tensor:
     return ops.linear(flat, conv.weight.flatten(-2), conv.bias).view(*rows, places, -1)
 
 
-class LGCN(nn.Module):
+class LGCN(Capturable):
     """The network of the `"Large-Scale Learnable Graph Convolutional Networks"
     <https://arxiv.org/abs/1808.03965>`_ paper: a GCN layer as embedding, layers that add their output to
     their input's channels, a GCN layer as classifier.

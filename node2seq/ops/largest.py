@@ -44,7 +44,9 @@ class _Largest(torch.autograd.Function):
                 place = rows.ptr[block, None] + torch.arange(width, device=x.device)
                 real = place < rows.ptr[block + 1, None]
                 place = place.clamp_(max=rows.num_entries - 1)
-                value = x[sequences.index[place]] * (weight[place] * real)[:, :, None]  # [B, width, C]
+                value = x[sequences.index[place]] * weight[place][:, :, None]  # [B, width, C]
+                # Filled, not multiplied: what is lost in another row stays there.
+                value.masked_fill_(~real[:, :, None], 0.0)
                 # A stable sort: among equals the smaller id wins, on every device.
                 value, order = value.clamp_(min=0).transpose(1, 2).sort(descending=True, stable=True)
                 out[block, :, :kept] = value[:, :, :kept]

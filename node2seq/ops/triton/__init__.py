@@ -4,10 +4,10 @@ A plan per graph says who works on what; hubs are cut into items and their parts
 kernel needs an atomic. Backward passes walk over the transposed graph instead of scattering.
 """
 
-from node2seq.ops.largest import largest
 from node2seq.ops.triton.attention import attention
 from node2seq.ops.triton.building import build
 from node2seq.ops.triton.dropping import drop
+from node2seq.ops.triton.largest import largest
 from node2seq.ops.triton.layer import layer
 from node2seq.ops.triton.ranking import arrange, rank
 from node2seq.ops.triton.scores import score
