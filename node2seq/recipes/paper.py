@@ -7,8 +7,8 @@ figure uses.
 from __future__ import annotations
 
 from node2seq.recipes.recipe import OURS, Recipe, changed, recipe
+from node2seq.recipes.searched import SEARCHED
 
-_CITATION = ("cora-f", "cora-r", "citeseer-f", "citeseer-r")
 _WIKIPEDIA = ("chameleon", "squirrel")
 _USUAL = "a usual choice for graphs of this size"
 _AS_CITATION = "as on the other citation graphs"
@@ -129,15 +129,14 @@ _NODE2SEQ: dict[str, Recipe] = {
             "position": 2,
             "kernel_size": 3,
             "hops": 2,
-            "threshold": -0.14,
-            "conv_scale": 0.01,
-            "skip": "concat",
+            "threshold": 0.15,
+            "conv_scale": 0.03,
             "activation": "none",
             "input_dropout": 0.4,
             "dropout": 0.9,
-            "hidden_channels": 128,
+            "hidden_channels": 24,
         },
-        {"epochs": 1000, "lr": 0.02, "weight_decay": 0.0025, "conv_weight_decay": 0.3, "patience": 200},
+        {"epochs": 1000, "lr": 0.01, "weight_decay": 0.0025, "conv_weight_decay": 0.6, "patience": 200},
         row_normalize=True,
         source=_GIVEN_AWAY,
     ),
@@ -273,46 +272,12 @@ _NODE2SEQ: dict[str, Recipe] = {
         source=_GIVEN_AWAY,
     ),
 }
-_GCN_STAR: dict[str, Recipe] = {
-    "cora-f": recipe(
-        {"input_dropout": 0.8, "dropout": 0.6, "hidden_channels": 16},
-        {"epochs": 200, "lr": 0.01, "weight_decay": 0.0005, "patience": 100},
-        row_normalize=True,
-    ),
-    "cora-r": recipe(
-        {
-            "skip": "concat",
-            "activation": "elu",
-            "input_dropout": 0.95,
-            "dropout": 0.902,
-            "hidden_channels": 64,
-        },
-        {"epochs": 400, "lr": 0.0139, "weight_decay": 3.64e-05, "patience": 100},
-        row_normalize=True,
-    ),
-    "citeseer-f": recipe(
-        {"skip": "concat", "input_dropout": 0.666, "dropout": 0.803, "hidden_channels": 16},
-        {"epochs": 200, "lr": 0.0536, "weight_decay": 4.86e-05, "patience": 100},
-        row_normalize=True,
-    ),
-    "citeseer-r": recipe(
-        {
-            "skip": "concat",
-            "activation": "none",
-            "input_dropout": 0.422,
-            "dropout": 0.75,
-            "hidden_channels": 64,
-        },
-        {"epochs": 400, "lr": 0.0116, "weight_decay": 0.00166, "patience": 100},
-        row_normalize=True,
-    ),
-}
 
 #: By model, then by data set; "" stands for every other graph.
 RECIPES: dict[str, dict[str, Recipe]] = {
     "gcn": {
         "": DEFAULT,
-        **dict.fromkeys(_CITATION, _GCN_CITATION),
+        **SEARCHED["gcn"],
         "pubmed": _GCN_CITATION,
         "amazon-r": changed(_GCN_SMALL, hidden_channels=64, epochs=400),
         **dict.fromkeys(_WIKIPEDIA, _GCN_WIKIPEDIA),
@@ -325,7 +290,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "gat": {
         "": changed(_GAT_CITATION, row_normalize=False),
-        **dict.fromkeys(_CITATION, _GAT_CITATION),
+        **SEARCHED["gat"],
         "pubmed": changed(_GAT_CITATION, _AS_CITATION),
         "amazon-r": changed(_GAT_CITATION, OURS, row_normalize=False, epochs=500, patience=None),
         "chameleon": changed(_GAT_WIKIPEDIA, hidden_channels=16, dropout=0.4),
@@ -346,16 +311,15 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "cheby": {
         "": DEFAULT,
-        **dict.fromkeys(_CITATION, _CHEBY_CITATION),
+        **SEARCHED["cheby"],
         "citeseer-f": changed(_CHEBY_CITATION, "the GCN paper's public code, K = 2", K=2),
         "pubmed": changed(_CHEBY_CITATION, _AS_CITATION),
         "amazon-r": changed(_CHEBY_CITATION, OURS, row_normalize=False, hidden_channels=64, epochs=400, K=2),
     },
     "sgc": {
         "": changed(_SGC_CORA, _USUAL, row_normalize=False, K=2),
-        "cora-f": _SGC_CORA,
-        "cora-r": changed(_SGC_CORA, OURS, lr=0.05, weight_decay=1e-5, epochs=400),
-        **dict.fromkeys(("citeseer-f", "citeseer-r"), _SGC_CITESEER),
+        **SEARCHED["sgc"],
+        "citeseer-f": _SGC_CITESEER,
         "pubmed": changed(_SGC_CORA, _AS_CITATION),
         "amazon-r": changed(_SGC_CORA, OURS, row_normalize=False, K=2, lr=0.05, weight_decay=5e-5),
         "chameleon": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=1500),
@@ -365,7 +329,8 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "lgcn": {
         "": changed(_LGCN_CITATION, row_normalize=False),
-        **dict.fromkeys(_CITATION, _LGCN_CITATION),
+        **SEARCHED["lgcn"],
+        "citeseer-f": _LGCN_CITATION,
         "pubmed": changed(_LGCN_CITATION, _AS_CITATION),
         "amazon-r": changed(
             _LGCN_CITATION, OURS, row_normalize=False, input_dropout=0.5, dropout=0.5, lr=0.01
@@ -374,7 +339,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "gcn*": {
         "": DEFAULT,
         **dict.fromkeys(_WIKIPEDIA, changed(_GCN_WIKIPEDIA, OURS, epochs=800, lr=0.02)),
-        **_GCN_STAR,
+        **SEARCHED["gcn*"],
     },
     "node2seq": {
         "": DEFAULT,
