@@ -15,8 +15,8 @@ _PAIRED = (
     "interval of the mean. On the fixed splits a seed only shares the number of its initial weights."
 )
 _LGCN = (
-    "LGCN's three layers are counted as the embedding, the learnable layers (one or two, by validation) and the "
-    "classifier. LGCN alone is trained with Nadam, as its authors do."
+    "LGCN's three layers are counted as the embedding, the learnable layers (one or two, by validation) and "
+    "the classifier. LGCN alone is trained with Nadam, as its authors do."
 )
 
 
