@@ -1,8 +1,8 @@
-"""The results page, from the rows and nothing else: the same rows give the same bytes."""
+"""The results page, from rows and trials and nothing else: the same ones give the same bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node2seq.data import DATASETS
@@ -17,6 +17,7 @@ from node2seq.experiments.document import (
     to_latex,
     to_markdown,
 )
+from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
 from node2seq.experiments.store import Row, Store
 from node2seq.experiments.summary import Sample, costs_of, samples_of
 from node2seq.experiments.tables import against_the_paper, figure, table_blocks
@@ -48,7 +49,8 @@ def render(results: str | Path, docs: str | Path) -> list[Path]:
     """
     store = Store(results)
     store.refresh()
-    blocks = build(list(store.rows.values()), store.retired())
+    efforts = efforts_of(Path(results) / "search")
+    blocks = build(list(store.rows.values()), store.retired(), efforts)
     make_folder(Path(docs))
     paths = []
     for name, write in (("results.md", to_markdown), ("results.tex", to_latex), ("results.html", to_html)):
@@ -58,7 +60,9 @@ def render(results: str | Path, docs: str | Path) -> list[Path]:
     return paths
 
 
-def build(rows: Sequence[Row], retired: Sequence[Row] = ()) -> list[Block]:
+def build(
+    rows: Sequence[Row], retired: Sequence[Row] = (), efforts: Mapping[Searched, Effort] | None = None
+) -> list[Block]:
     """The whole page."""
     samples = samples_of(rows)
     blocks: list[Block] = [
@@ -79,6 +83,7 @@ def build(rows: Sequence[Row], retired: Sequence[Row] = ()) -> list[Block]:
     blocks += _second_test_figure(rows)
     blocks += _others({cell: sample for cell, sample in samples.items() if cell not in shown})
     blocks += _costs(rows)
+    blocks += search_blocks(efforts or {})
     blocks += _recipes(rows)
     blocks += _history(rows, retired)
     return blocks
