@@ -144,6 +144,23 @@ def test_who_reads_them():
         assert as_read_by(model, other) is other
 
 
+@pytest.mark.parametrize("rows", [7, 999, 1000, 5003])
+def test_the_share_of_all_rows_decides(rows):
+    x = torch.zeros(rows, 20)
+    x[:, :2] = 1.0
+    assert torch.equal(sparse(x).to_dense(), x)
+    x[-1, 2] = 1.0  # one more than a tenth
+    assert ops.sparse_rows(x) is None
+    assert ops.sparse_rows(torch.ones(rows, 20)) is None
+
+
+def test_nothing_at_all():
+    for shape in ((0, 5), (5, 0)):
+        x = torch.zeros(shape, dtype=torch.float64)
+        weight = torch.randn(3, shape[1], dtype=torch.float64)
+        assert torch.equal(ops.linear(sparse(x), weight), torch.zeros(shape[0], 3, dtype=torch.float64))
+
+
 def test_found_once_and_anew_when_the_features_change():
     x = words()
     first = sparse(x)
