@@ -56,8 +56,8 @@ def search_blocks(efforts: Mapping[Searched, Effort]) -> list[Block]:
         Heading("What the searches took"),
         Paragraph(
             "Settings tried, and below them trainings, of all rounds whose trials are kept in "
-            "`results/search`. Where nothing stands, settings are published ones, were tried by hand, or are of "
-            "the first round, whose trials were lost (see the log)."
+            "`results/search`. Where nothing stands, settings are published ones, were tried by hand, or are "
+            "of the first round, whose trials were lost (see the log)."
         ),
         Grid(["", *(COLUMN_TITLES[column] for column in columns)], lines),
     ]
