@@ -281,12 +281,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "pubmed": _GCN_CITATION,
         "amazon-r": changed(_GCN_SMALL, hidden_channels=64, epochs=400),
         **dict.fromkeys(_WIKIPEDIA, _GCN_WIKIPEDIA),
-        **dict.fromkeys(
-            ("actor", "cornell"), changed(_GCN_SMALL, hidden_channels=64, input_dropout=0.8, dropout=0.8)
-        ),
-        **dict.fromkeys(
-            ("texas", "wisconsin"), changed(_GCN_SMALL, row_normalize=True, hidden_channels=64, lr=0.05)
-        ),
+        "actor": changed(_GCN_SMALL, hidden_channels=64, input_dropout=0.8, dropout=0.8),
     },
     "gat": {
         "": changed(_GAT_CITATION, row_normalize=False),
@@ -296,7 +291,6 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "chameleon": changed(_GAT_WIKIPEDIA, hidden_channels=16, dropout=0.4),
         "squirrel": _GAT_WIKIPEDIA,
         "actor": changed(_GAT_SMALL, input_dropout=0.3, dropout=0.3, attention_dropout=0.3),
-        "cornell": _GAT_SMALL,
         **dict.fromkeys(
             ("texas", "wisconsin"),
             changed(
@@ -324,8 +318,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "amazon-r": changed(_SGC_CORA, OURS, row_normalize=False, K=2, lr=0.05, weight_decay=5e-5),
         "chameleon": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=1500),
         "squirrel": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=3000),
-        "cornell": changed(_SGC_OTHER, weight_decay=5e-3),
-        **dict.fromkeys(("actor", "texas", "wisconsin"), _SGC_OTHER),
+        "actor": _SGC_OTHER,
     },
     "lgcn": {
         "": changed(_LGCN_CITATION, row_normalize=False),

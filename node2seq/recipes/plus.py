@@ -249,7 +249,42 @@ _NODE2SEQ: dict[str, Recipe] = {
         },
     ),
 }
-_BASELINES: dict[str, dict[str, Recipe]] = {}
+_BASELINES: dict[str, dict[str, Recipe]] = {
+    "mlp": {
+        "actor": recipe(
+            {"input_dropout": 0.233, "hidden_channels": 64},
+            {"epochs": 200, "lr": 0.01, "weight_decay": 0.0005, "patience": 40, "averaging": 0.9},
+            row_normalize=True,
+        ),
+        "cornell": recipe(
+            {"input_dropout": 0.421, "dropout": 0.399, "hidden_channels": 64},
+            {
+                "epochs": 200,
+                "lr": 0.00618,
+                "weight_decay": 0.00177,
+                "patience": 100,
+                "averaging": 0.98,
+                "label_smoothing": 0.111,
+            },
+        ),
+        "texas": recipe(
+            {"input_dropout": 0.572, "dropout": 0.424, "hidden_channels": 64},
+            {
+                "epochs": 200,
+                "lr": 0.00618,
+                "weight_decay": 0.00038,
+                "patience": 100,
+                "averaging": 0.9,
+                "label_smoothing": 0.111,
+            },
+        ),
+        "wisconsin": recipe(
+            {"input_dropout": 0.22, "dropout": 0.116, "hidden_channels": 128},
+            {"epochs": 200, "lr": 0.01, "weight_decay": 4.97e-05, "patience": 100},
+            row_normalize=True,
+        ),
+    }
+}
 
 
 def _inherited(model: str) -> dict[str, Recipe]:

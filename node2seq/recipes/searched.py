@@ -1,4 +1,4 @@
-"""The baselines on the citation graphs, chosen as Node2Seq's recipes are. No logic."""
+"""The baselines on the citation and WebKB graphs, chosen as Node2Seq's recipes are. No logic."""
 
 from __future__ import annotations
 
@@ -27,6 +27,21 @@ SEARCHED: dict[str, dict[str, Recipe]] = {
             {"epochs": 400, "lr": 0.00217, "weight_decay": 0.000736, "patience": 100},
             row_normalize=True,
         ),
+        "cornell": recipe(
+            {"input_dropout": 0.0737, "dropout": 0.106, "hidden_channels": 64},
+            {"epochs": 300, "lr": 0.0412, "weight_decay": 0.000147, "patience": 100},
+            row_normalize=True,
+        ),
+        "texas": recipe(
+            {"input_dropout": 0.6, "dropout": 0.0581, "hidden_channels": 64},
+            {"epochs": 300, "lr": 0.071, "weight_decay": 0.00144, "patience": 100},
+            row_normalize=True,
+        ),
+        "wisconsin": recipe(
+            {"input_dropout": 0.531, "dropout": 0.17, "hidden_channels": 64},
+            {"epochs": 300, "lr": 0.0108, "weight_decay": 0.000364, "patience": 100},
+            row_normalize=True,
+        ),
     },
     "gat": {
         "cora-f": recipe(
@@ -48,6 +63,10 @@ SEARCHED: dict[str, dict[str, Recipe]] = {
             {"input_dropout": 0.504, "dropout": 0.0, "attention_dropout": 0.714, "hidden_channels": 8},
             {"epochs": 300, "lr": 0.0038, "weight_decay": 0.00289, "patience": 80},
             row_normalize=True,
+        ),
+        "cornell": recipe(
+            {"input_dropout": 0.627, "dropout": 0.202, "attention_dropout": 0.513, "hidden_channels": 8},
+            {"epochs": 300, "lr": 0.0724, "weight_decay": 0.0124, "patience": 100},
         ),
     },
     "cheby": {
@@ -82,6 +101,18 @@ SEARCHED: dict[str, dict[str, Recipe]] = {
             {"K": 3, "input_dropout": 0.0113, "hidden_channels": 64},
             {"epochs": 300, "lr": 0.5, "weight_decay": 0.01, "patience": 80},
             row_normalize=True,
+        ),
+        "cornell": recipe(
+            {"input_dropout": 0.155, "hidden_channels": 64},
+            {"epochs": 300, "lr": 0.0136, "weight_decay": 0.0176, "patience": 100},
+        ),
+        "texas": recipe(
+            {"input_dropout": 0.0185, "hidden_channels": 64},
+            {"epochs": 300, "lr": 0.372, "weight_decay": 0.000577, "patience": 100},
+        ),
+        "wisconsin": recipe(
+            {"input_dropout": 0.645, "hidden_channels": 64},
+            {"epochs": 300, "lr": 0.248, "weight_decay": 0.02, "patience": 100},
         ),
     },
     "lgcn": {
