@@ -6,20 +6,21 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from node2seq.environment import pick_device
+from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Key, Run, recipe_from_row
 from node2seq.experiments.store import Row, Store
 from node2seq.experiments.training import Bench, describe_machine
 
-# Another device or version rounds differently, and a training is a long chain of roundings: it may choose
-# another epoch, a few test nodes better or worse.
+# Another device, version or way of computing rounds differently, and a training is a long chain of roundings:
+# it may choose another epoch, a few test nodes better or worse.
 TOLERANCE_POINTS = 3.0
 TOLERANCE_NODES = 4
 
 STATED_TOLERANCE = (
-    "equal validation and test accuracy and epoch where device and versions are those of the row; elsewhere "
-    f"a test accuracy within {TOLERANCE_POINTS:g} points or {TOLERANCE_NODES} test nodes, whichever is more"
+    "equal validation and test accuracy and epoch where device, versions and commit are those of the row; "
+    f"elsewhere a test accuracy within {TOLERANCE_POINTS:g} points or {TOLERANCE_NODES} test nodes, "
+    "whichever is more"
 )
 
 
@@ -31,19 +32,20 @@ class Comparison:
     val: float
     test: float
     epoch: int
-    same_machine: bool
+    same_bits: bool
+    """Whether machine and code are those of the row, so that every bit has to be."""
 
     @property
     def allowed(self) -> float:
         """The largest difference in test accuracy that passes, as a fraction."""
-        if self.same_machine:
+        if self.same_bits:
             return 0.0
         return max(TOLERANCE_POINTS / 100, TOLERANCE_NODES / self.row["test_nodes"]) + 1e-9
 
     @property
     def passed(self) -> bool:
         """Whether the row holds here."""
-        if self.same_machine:
+        if self.same_bits:
             found = (self.val, self.test, self.epoch)
             return found == (self.row["val"], self.row["test"], self.row["epoch"])
         return abs(self.test - self.row["test"]) <= self.allowed
@@ -75,7 +77,7 @@ def check_rows(
     keys = sorted(key for key in store.rows if only(key))
     chosen = random.Random(seed).sample(keys, min(count, len(keys)))
     place = pick_device(device)
-    machine, bench = describe_machine(place), Bench(place, root)
+    machine, bench = {**describe_machine(place), "commit": source_commit()}, Bench(place, root)
     comparisons = []
     for key in chosen:
         row = store.rows[key]

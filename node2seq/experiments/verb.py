@@ -133,7 +133,8 @@ def _check(cells: list[Cell], request: Request, say: Say) -> int:
 def _comparison_line(comparison: Comparison) -> str:
     row = comparison.row
     key = Key.of(row)
-    where = "same machine type" if comparison.same_machine else f"made on {row['device']}"
+    made = f"made on {row['device']} at {(row['commit'] or 'an unknown commit')[:7]}"
+    where = "same machine type and code" if comparison.same_bits else made
     return (
         f"{'holds ' if comparison.passed else 'FAILS '} {key.cell}  seed {key.seed}  "
         f"test {100 * row['test']:.2f} → {100 * comparison.test:.2f}  epoch {row['epoch']} → "
