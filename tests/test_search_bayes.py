@@ -11,6 +11,7 @@ import pytest
 
 from node2seq import Node2SeqError
 from node2seq.data import load
+from node2seq.recipes import recipe_for
 from node2seq.runs import Source
 from node2seq.search import evaluate
 from node2seq.search.bayes import Bayes, journal_file
@@ -48,7 +49,8 @@ def test_a_generation_is_one_program_and_the_journal_has_it(quick):
         assert len({(t.settings["hidden_channels"], t.settings["row_normalize"]) for t in generation}) == 1
         assert len({t.settings["lr"] for t in generation}) == 4
     # The recipe's own settings come first, moved to the choices that were left.
-    assert (trials[0].settings["lr"], trials[0].settings["hidden_channels"]) == (0.05, 12)
+    known = recipe_for("gcn", "texas").settings.lr
+    assert (trials[0].settings["lr"], trials[0].settings["hidden_channels"]) == (known, 12)
     assert sorted(len(trial.accuracies) for trial in trials) == [2] * 6 + [3] * 2
     again: list[str] = []
     assert run(quick, again.append).recipe == found.recipe

@@ -13,7 +13,7 @@ from node2seq.experiments.render import render
 from node2seq.experiments.show import Say, progress
 from node2seq.experiments.store import Store
 from node2seq.experiments.summary import costs_of
-from node2seq.experiments.work import reproduce, stale_keys
+from node2seq.experiments.work import orphaned_keys, reproduce, stale_keys
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def run(request: Request, say: Say, live: bool = False) -> int:
     runs = runs_of(cells, request.runs, request.epochs)
     store = Store(request.results)
     store.refresh()
-    if request.retire and (stale := stale_keys(store, runs)):
+    if request.retire and (stale := [*stale_keys(store, runs), *orphaned_keys(store, cells)]):
         say(f"{store.retire(stale)} rows of past recipes moved to {store.retired_path}")
     started, before = time.monotonic(), sum(run.key in store.rows for run in runs)
     say(f"{len(cells)} cells, {len(runs)} runs, {before} of them done; rows in {store.path}")

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 import torch
 
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Run, same_recipe
+from node2seq.experiments.cells import Cell, Key, Run, recipe_of, same_recipe
 from node2seq.experiments.store import Row, Store
 from node2seq.experiments.training import Bench, describe_machine
 
@@ -128,10 +127,22 @@ def check_recipes(store: Store, runs: Sequence[Run]) -> None:
         )
 
 
-def stale_keys(store: Store, runs: Sequence[Run]) -> list[Any]:
+def stale_keys(store: Store, runs: Sequence[Run]) -> list[Key]:
     """The keys of rows that were made with another recipe than the present one."""
     return [
         run.key for run in runs if run.key in store.rows and not same_recipe(store.rows[run.key], run.recipe)
+    ]
+
+
+def orphaned_keys(store: Store, cells: Sequence[Cell]) -> list[Key]:
+    """The keys of past rows beside ``cells`` that no run replaces: of options that a recipe lost since."""
+    known, whose = set(cells), {(cell.model, cell.column, cell.variant) for cell in cells}
+    return [
+        key
+        for key, row in store.rows.items()
+        if key.cell not in known
+        and (key.model, key.column, key.variant) in whose
+        and not same_recipe(row, recipe_of(key.cell))
     ]
 
 

@@ -53,7 +53,7 @@ def test_the_directed_variant_keeps_the_edges_direction(cli, tmp_path: Path):
     ("arguments", "message"),
     [
         (("karate", "--variant", "plus"), "there is no recipe for it"),
-        (("texas", "--variant", "plus", "--baseline", "mlp"), "variant 'plus' of mlp on texas"),
+        (("texas", "--variant", "plus", "--baseline", "cheby"), "variant 'plus' of cheby on texas"),
         (("texas", "--variant", "minus"), "there is no such choice"),
         (("--resume", "--variant", "plus", "--out", "somewhere"), "--resume with --variant"),
     ],

@@ -183,6 +183,20 @@ def test_a_changed_recipe_is_not_mixed_with_old_rows(tmp_path: Path) -> None:
     assert len(store.retired()) == 4
 
 
+def test_rows_of_a_study_that_a_recipe_lost_are_retired(tmp_path: Path) -> None:
+    reproduce(small_runs(), str(tmp_path), device="cpu")
+    store = Store(tmp_path)
+    gcn = next(row for row in store.refresh() if row["model"] == "gcn")
+    store.append({**gcn, "study": "readout=mean"})
+    request = Request(
+        ("3",), ("texas",), ("gcn", "sgc"), 2, device="cpu", epochs=5, retire=True, results=tmp_path
+    )
+    assert run(request, lambda _: None) == 0
+    kept = Store(tmp_path)
+    assert len(kept.refresh()) == 4
+    assert [row["study"] for row in kept.retired()] == ["readout=mean"]
+
+
 def test_check_holds_and_notices_a_wrong_row(tmp_path: Path) -> None:
     reproduce(small_runs(), str(tmp_path), device="cpu")
     lines: list[str] = []
