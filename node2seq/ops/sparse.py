@@ -11,7 +11,7 @@ from torch import Tensor
 
 from node2seq.ops import eager
 from node2seq.ops.dropout import counter_dropout
-from node2seq.ops.late import fastest_for
+from node2seq.ops.late import NATIVE_DTYPES, fastest_for
 from node2seq.ops.plan import MOST_ENTRIES, PLANS
 from node2seq.ops.sequences import Rows, Sequences
 
@@ -19,7 +19,6 @@ from node2seq.ops.sequences import Rows, Sequences
 _LARGEST_SHARE = 0.1
 # So many rows tell dense features from others before all of them are looked at.
 _PROBED_ROWS = 1000
-_DTYPES = (torch.float32, torch.float64)
 
 
 class SparseRows:
@@ -98,7 +97,7 @@ class SparseRows:
 
 def sparse_rows(x: Tensor) -> SparseRows | None:
     """The values of ``x`` that are not zero, if they are few enough to be worth it; found once per ``x``."""
-    if x.dim() != 2 or x.dtype not in _DTYPES or x.requires_grad:
+    if x.dim() != 2 or x.dtype not in NATIVE_DTYPES or x.requires_grad:
         return None
     return PLANS.get(x, "sparse rows", lambda: find_sparse_rows(x))
 
@@ -112,6 +111,5 @@ def find_sparse_rows(x: Tensor) -> SparseRows | None:
     length = is_set.sum(1)
     if int(length.sum()) > min(_LARGEST_SHARE * x.numel(), MOST_ENTRIES):
         return None
-    row, column = is_set.nonzero(as_tuple=True)
-    ptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
-    return SparseRows(Sequences(Rows(ptr, row), column, x.size(1)), x[row, column])
+    column = is_set.nonzero()[:, 1].contiguous()
+    return SparseRows(Sequences(Rows.from_lengths(length), column, x.size(1)), x[is_set])
