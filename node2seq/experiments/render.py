@@ -17,6 +17,7 @@ from node2seq.experiments.document import (
     to_latex,
     to_markdown,
 )
+from node2seq.experiments.history import history_blocks, makings_of, study_name
 from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
 from node2seq.experiments.store import Row, Store
 from node2seq.experiments.summary import Sample, costs_of, samples_of
@@ -65,6 +66,7 @@ def build(
 ) -> list[Block]:
     """The whole page."""
     samples = samples_of(rows)
+    makings = makings_of(rows, retired)
     blocks: list[Block] = [
         Heading("Results", 1),
         Paragraph(_INTRODUCTION),
@@ -85,7 +87,7 @@ def build(
     blocks += _costs(rows)
     blocks += search_blocks(efforts or {})
     blocks += _recipes(rows)
-    blocks += _history(rows, retired)
+    blocks += history_blocks(makings, samples)
     return blocks
 
 
@@ -121,7 +123,7 @@ def _second_test_figure(rows: Sequence[Row]) -> list[Block]:
         [
             COLUMN_TITLES[cell.column],
             MODEL_TITLES[cell.model],
-            _name(cell),
+            study_name(cell),
             figure(test[cell], None),
             figure(sample, None),
         ]
@@ -141,14 +143,10 @@ def _others(samples: dict[Cell, Sample]) -> list[Block]:
     if not samples:
         return []
     lines = [
-        [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], _name(cell), figure(sample, None)]
+        [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], study_name(cell), figure(sample, None)]
         for cell, sample in samples.items()
     ]
     return [Heading("Other runs"), Grid(["column", "model", "variant and study", "test"], lines)]
-
-
-def _name(cell: Cell) -> str:
-    return cell.study if cell.variant == "paper" else f"{cell.variant}, {cell.study}"
 
 
 def _costs(rows: Sequence[Row]) -> list[Block]:
@@ -225,25 +223,3 @@ def _recipes(rows: Sequence[Row]) -> list[Block]:
         return []
     lines = [[model, ", ".join(columns), text] for (model, text), columns in found.items()]
     return [Heading("Recipes of these rows"), Grid(["model", "columns", "recipe"], lines)]
-
-
-def _history(rows: Sequence[Row], retired: Sequence[Row]) -> list[Block]:
-    if not rows:
-        return []
-    past: dict[Cell, set[str]] = {}
-    for row in retired:
-        past.setdefault(Key.of(row).cell, set()).add(repr(recipe_from_row(row["recipe"])))
-    if not past:
-        return [
-            Heading("How often test rows were made"),
-            Paragraph("Once for every cell: no row was ever made anew."),
-        ]
-    lines = [
-        [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], _name(cell), f"{1 + len(recipes)}"]
-        for cell, recipes in sorted(past.items())
-    ]
-    return [
-        Heading("How often test rows were made"),
-        Paragraph("Once for every cell but these, whose recipe changed after rows had been made with it."),
-        Grid(["column", "model", "study", "times"], lines),
-    ]

@@ -12,6 +12,7 @@ import pytest
 from node2seq.experiments import Cell, Store, recipe_of
 from node2seq.experiments.cells import Key, recipe_to_row
 from node2seq.experiments.document import Grid, to_latex, to_markdown
+from node2seq.experiments.history import makings_of
 from node2seq.experiments.render import build, render
 from node2seq.experiments.summary import Sample, costs_of, paired_difference
 from node2seq.recipes import RECIPES
@@ -159,6 +160,44 @@ def test_retired_rows_are_told() -> None:
     old = [{**row, "recipe": {**row["recipe"], "row_normalize": "past"}} for row in rows[:20]]
     assert "no row was ever made anew" in to_markdown(build(rows))
     assert "| Cora-F | GCN | main | 2 |" in to_markdown(build(rows, old))
+
+
+def with_recipe(rows: list[dict], row_normalize: str) -> list[dict]:
+    """The same rows as if made with another recipe."""
+    return [{**row, "recipe": {**row["recipe"], "row_normalize": row_normalize}} for row in rows]
+
+
+def test_times_are_counted_by_what_the_rows_say() -> None:
+    rows = made_up_rows()
+    cell, own = Cell("gcn", "cora-f"), made_up_rows()[:20]
+    first, second = with_recipe(own, "first"), with_recipe(own, "second")
+
+    def times(retired: list[dict], current: list[dict] = rows) -> list[int]:
+        return [sample.n for sample in makings_of(current, retired)[cell]]
+
+    assert times([]) == [20]
+    assert times(first + second) == [20, 20, 20]
+    assert times(first + own + second) == [20, 20, 20, 20]  # its recipe went and came back
+    assert times(own) == [20, 20]  # made anew with the recipe that it had
+    assert times(first[:5]) == [5, 20]  # stopped after five seeds
+    in_two_calls = [{**row, "call": "third" if row["seed"] < 7 else "fourth"} for row in first]
+    assert times(in_two_calls) == [20, 20]
+    assert times(first, current=rows[20:]) == [20]
+    means = [sample.mean for sample in makings_of(rows, [{**row, "test": 0.5} for row in first])[cell]]
+    assert means == [50.0, pytest.approx(100 * statistics.fmean(row["test"] for row in own))]
+
+
+def test_a_cell_that_was_dropped_was_not_made_twice() -> None:
+    rows = made_up_rows()
+    dropped = [{**row, "study": "without node dropout"} for row in with_recipe(rows[60:], "past")]
+    told = section(to_markdown(build(rows, dropped)), "How often")
+    assert "Once for every cell: no row was ever made anew." in told
+    assert "not made again" in told
+    assert "- Texas, Node2Seq, without node dropout: once\n" in told
+    assert "| Texas |" not in told
+    told = section(to_markdown(build(rows, [*dropped, *with_recipe(rows[:20], "past")])), "How often")
+    assert "| Cora-F | GCN | main | 2 |" in told
+    assert "without node dropout: once" in told
 
 
 def test_paired_differences() -> None:
