@@ -52,8 +52,8 @@ def history_blocks(makings: Mapping[Cell, Sequence[Sample]], current: Iterable[C
     blocks: list[Block] = [Heading("How often test rows were made")]
     if lines:
         told = (
-            "Once for every cell but these. A cell's rows are retired to `results/retired.jsonl` and made anew "
-            "when its recipe changes."
+            "Once for every cell but these. A cell's rows are retired to `results/retired.jsonl` and made "
+            "anew when its recipe changes."
         )
         blocks += [Paragraph(told), Grid(["column", "model", "study", "times"], lines)]
     else:
