@@ -16,16 +16,13 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops import reference
 from node2seq.ops.attention import attention as attention
 from node2seq.ops.largest import largest as largest
-from node2seq.ops.plan import PlanCache
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
 _WINDOWS_PER_BLOCK = 2**14
 # Sums run one after the other within a bag. Cut into parts of 64, a hub's loses no more digits than a
 # pairwise sum would, and keeps more than one thread busy.
 _LONGEST_SUM = 64
-# How bags are cut is found once per graph: finding it makes the host wait for a GPU.
-_CUTS = PlanCache()
 # On a GPU launches rule instead; 2^20 rows of 64 floats are 256 MiB.
 _WINDOWS_PER_BLOCK_GPU = 2**20
 
@@ -191,18 +188,25 @@ class _WindowSum(torch.autograd.Function):
         position = entries - rows.ptr[target]
         windows = (rows.length() - kernel_size + 1).clamp_(min=1)[target]
         upper = target * kernel_size + position.clamp(max=kernel_size - 1)
-        out = _bag_sum(prefix, upper, source_ptr)
+        out = _bag_sum(prefix, upper, _cut_once(sequences, "sources", source_ptr))
         tail = position >= windows
         lower = (target * kernel_size + position - windows)[tail]
         before = torch.cat([tail.new_zeros(1, dtype=torch.int64), tail.cumsum(0)])
-        return out.sub_(_bag_sum(prefix, lower, before[source_ptr])), None, None
+        return out.sub_(_bag_sum(prefix, lower, _cut(before[source_ptr]))), None, None
 
 
-def _bag_sum(table: Tensor, index: Tensor, ptr: Tensor, weight: Tensor | None = None) -> Tensor:
-    """The sum of ``table[index[ptr[i]:ptr[i + 1]]]`` for every i, each in the same order every time."""
+def _bag_sum(table: Tensor, index: Tensor, cut: list[Tensor], weight: Tensor | None = None) -> Tensor:
+    """The sum of ``table[index[ptr[i]:ptr[i + 1]]]`` for every i, each in the same order every time.
+
+    Args:
+        table (torch.Tensor): The rows to sum, [M, C].
+        index (torch.Tensor): Which row each entry is, [E].
+        cut (list): How ``ptr`` is cut; see :func:`_cut`.
+        weight (torch.Tensor, optional): The weight of each entry, [E].
+    """
     if not index.numel():
-        return table.new_zeros(ptr.numel() - 1, table.size(-1))
-    *coarser, finest = _CUTS.get(ptr, "parts", lambda: _cut(ptr))
+        return table.new_zeros(cut[0].numel() - 1, table.size(-1))
+    *coarser, finest = cut
     sums = F.embedding_bag(
         index, table, finest, mode="sum", per_sample_weights=weight, include_last_offset=True
     )
@@ -221,13 +225,23 @@ def _cut(ptr: Tensor) -> list[Tensor]:
     return [*_cut(part.ptr), torch.cat([ptr[part.target] + part.position() * _LONGEST_SUM, ptr[-1:]])]
 
 
+def _cut_once(sequences: Sequences, side: str, ptr: Tensor) -> list[Tensor]:
+    """The cut of a graph's own rows, or of its sources; found once, as it makes the host wait for a GPU."""
+    graph = sequences if sequences.origin is None else sequences.origin[0]  # no order changes it
+    plan = f"eager cut of {side}"
+    if plan not in graph.plans:
+        with lasting():
+            graph.plans[plan] = _cut(ptr)
+    return graph.plans[plan]
+
+
 def _range_sum(x: Tensor, index: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """The sum of ``x[index[first:last]]`` for every pair of bounds."""
     length = (last - first).clamp(min=0)
     ptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
     owner = torch.repeat_interleave(torch.arange(length.numel(), device=x.device), length)
     entry = torch.arange(owner.numel(), device=x.device) - ptr[owner] + first[owner]
-    return _bag_sum(x, index[entry], ptr)
+    return _bag_sum(x, index[entry], _cut(ptr))
 
 
 def _suffix_sums(x: Tensor, index: Tensor, start: Tensor, count: int) -> list[Tensor]:
@@ -256,7 +270,7 @@ class _Aggregate(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
         ctx.sequences = sequences
         ctx.save_for_backward(weight, x if weight.requires_grad else None)
-        return _bag_sum(x, sequences.index, sequences.rows.ptr, weight)
+        return _bag_sum(x, sequences.index, _cut_once(sequences, "rows", sequences.rows.ptr), weight)
 
     @staticmethod
     @once_differentiable
@@ -264,8 +278,10 @@ class _Aggregate(torch.autograd.Function):
         weight, x = ctx.saved_tensors
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            source_ptr, entries = ctx.sequences.transposed
-            grad_x = _bag_sum(grad, ctx.sequences.rows.target[entries], source_ptr, weight[entries])
+            sequences = ctx.sequences
+            source_ptr, entries = sequences.transposed
+            cut = _cut_once(sequences, "sources", source_ptr)
+            grad_x = _bag_sum(grad, sequences.rows.target[entries], cut, weight[entries])
         if ctx.needs_input_grad[2]:
             grad_weight = score(grad.contiguous(), x, ctx.sequences)
         return grad_x, None, grad_weight
