@@ -17,6 +17,7 @@ from node2seq.experiments.document import (
     to_latex,
     to_markdown,
 )
+from node2seq.experiments.findings import findings
 from node2seq.experiments.history import history_blocks, makings_of, study_name
 from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
 from node2seq.experiments.store import Row, Store
@@ -29,9 +30,10 @@ from node2seq.storage import make_folder, write_bytes
 _INTRODUCTION = (
     "Test accuracy in percent: mean ± sample standard deviation over n runs, none dropped. Each run has a "
     "fresh split (but for the fixed ones) and fresh initial weights, both from its seed. The reported epoch "
-    "is the one of best validation accuracy, ties by lower validation loss, then the first; the test nodes "
-    "are looked at once, there. Under each figure stand the paper's and the difference; under Node2Seq's, "
-    "whether it is at or above the paper's as printed, within one standard error of our mean, or below."
+    "is the one of best validation accuracy, ties by lower validation loss, then the first; the run's test "
+    "nodes are measured at that epoch and choose nothing in the run. Under each figure stand the paper's and "
+    "the difference; under Node2Seq's, whether it is at or above the paper's as printed, within one standard "
+    "error of our mean, or below."
 )
 _VARIANTS = (
     "Three variants, never mixed. Paper: the network and the plain training that the paper describes. Plus: "
@@ -69,9 +71,11 @@ def build(
     makings = makings_of(rows, retired)
     blocks: list[Block] = [
         Heading("Results", 1),
+        Paragraph(f"Rendered from {len(rows)} rows by `node2seq reproduce --render`."),
+        *findings(rows, samples, makings, efforts or {}),
+        Heading("How the figures were made"),
         Paragraph(_INTRODUCTION),
         Paragraph(_VARIANTS),
-        Paragraph(f"Rendered from {len(rows)} rows by `node2seq reproduce --render`."),
         *against_the_paper(samples),
         *_data_sets(),
     ]

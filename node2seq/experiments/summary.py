@@ -55,6 +55,11 @@ class Difference:
     high: float
     n: int
 
+    @property
+    def side(self) -> int:
+        """1 if the interval lies above zero, −1 if below, 0 if it holds zero; as printed, to one decimal."""
+        return (round(self.low, 1) > 0) - (round(self.high, 1) < 0)
+
 
 def samples_of(rows: Iterable[Row], figure: str = "test") -> dict[Cell, Sample]:
     """The runs by cell; ``figure`` names what of each row to take, and rows without it are left out."""

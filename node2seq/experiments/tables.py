@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from node2seq.experiments.boxplot import Box, draw
 from node2seq.experiments.cells import Cell
 from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph, Picture
-from node2seq.experiments.summary import VERDICTS, Sample, paired_difference
+from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
 from node2seq.paper import COLUMN_TITLES, TABLES, Figure, Table
 
 _PAIRED = (
@@ -93,13 +93,14 @@ def figure(sample: Sample | None, paper: Figure | None, judged: bool = False, br
     if paper is not None:
         if not brief:
             printed = f"paper {paper.mean:.1f}" + ("" if paper.sd is None else f" ± {paper.sd:.1f}")
-            parts.append(printed + ("" if sample is None else f", {_signed(sample.mean - paper.mean)}"))
+            parts.append(printed + ("" if sample is None else f", {signed(sample.mean - paper.mean)}"))
         if judged and sample is not None:
             parts.append(sample.against(paper.mean))
     return "\n".join(parts)
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """A difference in points, to one decimal, with its sign."""
     text = f"{value:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
@@ -138,8 +139,13 @@ def _contrasts(table: Table, boxes: Sequence[Sequence[Box]]) -> list[Block]:
 
 
 def _difference(first: Sample | None, second: Sample | None, count: bool = False) -> str:
-    found = paired_difference(first, second) if first and second else None
-    if found is None:
+    return difference_text(paired_difference(first, second) if first and second else None, count)
+
+
+def difference_text(difference: Difference | None, count: bool = False) -> str:
+    """A difference and its interval below it; ``count`` adds how many pairs it is the mean of."""
+    if difference is None:
         return "–"
-    pairs = f" ({found.n} pairs)" if count else ""
-    return f"{_signed(found.mean)}{pairs}\n[{_signed(found.low)}, {_signed(found.high)}]"
+    pairs = f" ({difference.n} pairs)" if count else ""
+    interval = f"[{signed(difference.low)}, {signed(difference.high)}]"
+    return f"{signed(difference.mean)}{pairs}\n{interval}"

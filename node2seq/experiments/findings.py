@@ -1,0 +1,376 @@
+"""What the rows say, in half a page: ranks and sentences, each chosen by the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from node2seq.data import COLUMNS
+from node2seq.experiments.cells import Cell, Key, cell_of
+from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph
+from node2seq.experiments.searches import Effort, Searched
+from node2seq.experiments.store import Row
+from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
+from node2seq.experiments.tables import difference_text, signed
+from node2seq.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, Table
+
+_OURS = "Node2Seq"
+_HOW_TO_READ = (
+    "Ranks are by mean test accuracy, among the models of the column's table. Intervals are the 95 % "
+    "bootstrap intervals of paired differences, without correction for their number; one with an end that "
+    "prints as 0.0 holds zero. A gain or loss is consistent if at least half of its intervals lie on that "
+    "side of zero and none on the other."
+)
+
+
+def findings(
+    rows: Sequence[Row],
+    samples: Mapping[Cell, Sample],
+    makings: Mapping[Cell, Sequence[Sample]],
+    efforts: Mapping[Searched, Effort],
+) -> list[Block]:
+    """The opening of the page; nothing without rows that two models of a table share.
+
+    Args:
+        rows: The rows that count.
+        samples: The same by cell.
+        makings: The rows of each cell by the time they were made.
+        efforts: What the searches took.
+    """
+    standings = {
+        "paper": [*_standings(TABLES["2"], samples), *_standings(TABLES["3"], samples)],
+        "plus": [*_standings(TABLES["plus-2"], samples), *_standings(TABLES["plus-3"], samples)],
+    }
+    if not any(standings.values()):
+        return []
+    told = [
+        _rank_of_paper(standings["paper"]),
+        _rank_of_plus(standings["plus"], samples),
+        _order(samples),
+        _effect("non-local neighbours (Table 4)", _differences("4", TABLES["4"].contrasts, samples)),
+        _effect("a longer kernel (Table 6)", _differences("6", _longer_first(), samples)),
+        _in_place_of_gcn(samples),
+        _sources_of_plus(samples),
+        _label_reuse(rows),
+        _budgets(efforts),
+        _searched_again(makings),
+    ]
+    return [
+        Heading("What the rows say"),
+        _ranks(standings),
+        Bullets([text for text in told if text]),
+        Paragraph(_HOW_TO_READ),
+    ]
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where Node2Seq stands among the models of a column, and how far from the best of the others."""
+
+    column: str
+    rank: int
+    models: int
+    rival: str
+    difference: Difference | None
+
+
+def _standings(table: Table, samples: Mapping[Cell, Sample]) -> list[_Standing]:
+    found = []
+    for column in table.columns:
+        known = {
+            line.label: sample
+            for line in table.lines
+            if (sample := samples.get(Cell(line.model, column, line.variant)))
+        }
+        ours = known.pop(_OURS, None)
+        if ours is None or not known:
+            continue
+        rival = max(known, key=lambda label: known[label].mean)
+        found.append(
+            _Standing(
+                column,
+                rank=1 + sum(sample.mean > ours.mean for sample in known.values()),
+                models=1 + len(known),
+                rival=rival,
+                difference=paired_difference(ours, known[rival]),
+            )
+        )
+    return found
+
+
+def _ranks(standings: Mapping[str, Sequence[_Standing]]) -> Grid:
+    columns = [
+        name for name in COLUMN_TITLES if any(s.column == name for own in standings.values() for s in own)
+    ]
+    lines = []
+    for variant, own in standings.items():
+        by_column = {standing.column: standing for standing in own}
+        if own:
+            places = [by_column.get(column) for column in columns]
+            lines.append([f"rank of {_OURS}, {variant}", *(_rank(place) for place in places)])
+            lines.append([f"minus the best other, {variant}", *(_distance(place) for place in places)])
+    return Grid(["", *(COLUMN_TITLES[column] for column in columns)], lines)
+
+
+def _rank(standing: _Standing | None) -> str:
+    return "–" if standing is None else f"{standing.rank} of {standing.models}"
+
+
+def _distance(standing: _Standing | None) -> str:
+    return "–" if standing is None else f"{standing.rival}\n{difference_text(standing.difference)}"
+
+
+def _rank_of_paper(standings: Sequence[_Standing]) -> str:
+    if not standings:
+        return ""
+    known = {standing.column for standing in standings}
+    printed = 0
+    for name in ("2", "3"):
+        *others, ours = TABLES[name].lines
+        printed += sum(
+            all(ours.figures[column].mean > line.figures[column].mean for line in others)
+            for column in TABLES[name].columns
+            if column in known
+        )
+    return (
+        f"{_OURS} as the paper describes it is {_first(standings)}; by the paper's own figures, in "
+        f"{printed}. {_against_rivals(standings)}"
+    )
+
+
+def _rank_of_plus(standings: Sequence[_Standing], samples: Mapping[Cell, Sample]) -> str:
+    if not standings:
+        return ""
+    parts = [f"With the options of plus it is {_first(standings)}. {_against_rivals(standings)}"]
+    without_graph = [COLUMN_TITLES[standing.column] for standing in standings if standing.rival == "MLP"]
+    if without_graph:
+        parts.append(f"On {_list(without_graph)} that other is the MLP, which sees no neighbours.")
+    pairs = [
+        (sample, samples[as_paper])
+        for cell, sample in samples.items()
+        if cell == (cell.model, cell.column, "plus", "main") and cell.model != "node2seq"
+        if (as_paper := cell._replace(variant="paper")) in samples
+    ]
+    if pairs:
+        below = sum(round(plus.mean, 1) < round(paper.mean, 1) for plus, paper in pairs)
+        parts.append(
+            f"The baselines of plus take over training options that were chosen for {_OURS}: {below} of "
+            f"{len(pairs)} have a lower mean with them than without."
+        )
+    return " ".join(parts)
+
+
+def _first(standings: Sequence[_Standing]) -> str:
+    first = sum(standing.rank == 1 for standing in standings)
+    return f"first in {first} of {len(standings)} columns"
+
+
+def _against_rivals(standings: Sequence[_Standing]) -> str:
+    sides = [standing.difference.side for standing in standings if standing.difference]
+    return (
+        f"Its interval against the best of the others lies above zero in {sides.count(1)}, below it in "
+        f"{sides.count(-1)}, and holds it in {sides.count(0)}."
+    )
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """A paired difference and what it is one of: the column, with the pair where a table has several."""
+
+    title: str
+    difference: Difference
+
+
+def _differences(
+    table: str, pairs: Iterable[tuple[str, str]], samples: Mapping[Cell, Sample]
+) -> list[_Effect]:
+    shape = TABLES[table]
+    lines = {line.label: line for line in shape.lines}
+    pairs = list(pairs)
+    found = []
+    for column in shape.columns:
+        for first, second in pairs:
+            cells = [cell_of(lines[label], column) for label in (first, second)]
+            runs = [samples[cell] for cell in cells if cell is not None and cell in samples]
+            difference = paired_difference(*runs) if len(runs) == 2 else None
+            if difference is not None:
+                pair = f", {first} − {second}" if len(pairs) > 1 else ""
+                found.append(_Effect(f"{COLUMN_TITLES[column]}{pair}", difference))
+    return found
+
+
+def _longer_first() -> list[tuple[str, str]]:
+    """The pairs of Table 6, the longer kernel first; its lines stand from the shortest to the longest."""
+    return [(longer.label, shorter.label) for shorter, longer in combinations(TABLES["6"].lines, 2)]
+
+
+def _effect(subject: str, effects: Sequence[_Effect]) -> str:
+    if not effects:
+        return ""
+    above = [effect for effect in effects if effect.difference.side > 0]
+    below = [effect for effect in effects if effect.difference.side < 0]
+    if not above and not below:
+        return f"No difference from {subject}: all {len(effects)} intervals hold zero."
+    if above and not below and 2 * len(above) >= len(effects):
+        verdict = "A consistent gain"
+    elif below and not above and 2 * len(below) >= len(effects):
+        verdict = "A consistent loss"
+    else:
+        verdict = "No consistent difference"
+    holding = len(effects) - len(above) - len(below)
+    counts = [f"{holding} {'holds' if holding == 1 else 'hold'} zero"] if holding else []
+    counts += [
+        f"{len(some)} {'lies' if len(some) == 1 else 'lie'} {side} zero ({'; '.join(map(_told, some))})"
+        for some, side in ((above, "above"), (below, "below"))
+        if some
+    ]
+    return f"{verdict} from {subject}: of {len(effects)} intervals, {_list(counts)}."
+
+
+def _told(effect: _Effect) -> str:
+    return f"{effect.title} {difference_text(effect.difference).replace(chr(10), ' ')}"
+
+
+def _order(samples: Mapping[Cell, Sample]) -> str:
+    learned, *others = TABLES["order"].lines
+    effects = _differences("order", [(learned.label, line.label) for line in others], samples)
+    text = _effect("sorting neighbours by attention rather than by degree or at random", effects)
+    mean = next(line for line in TABLES["readout"].lines if line.label == "mean")
+    columns = [
+        column for column in TABLES["order"].columns if samples.get(Cell("node2seq", column)) is not None
+    ]
+    # A study that changes nothing is the main one: so its recipe reads out by the mean already.
+    by_mean = [column for column in columns if cell_of(mean, column) == Cell("node2seq", column)]
+    if text and by_mean:
+        text += (
+            f" In {len(by_mean)} of {len(columns)} columns the readout is the mean, through which the order "
+            "acts at the ends of a sequence alone."
+        )
+    return text
+
+
+def _in_place_of_gcn(samples: Mapping[Cell, Sample]) -> str:
+    effects = _differences("5", TABLES["5"].contrasts, samples)
+    text = _effect("the layer in place of a GCN layer (Table 5)", effects)
+    gains = {effect.title for effect in effects if effect.difference.side > 0}
+    weak = sum(
+        title in gains
+        and (plain := samples.get(Cell("gcn", column))) is not None
+        and samples[Cell("gcn*", column)].mean < plain.mean
+        for column, title in COLUMN_TITLES.items()
+    )
+    if weak:
+        text += (
+            f" Where it gains, the network with the GCN layer is itself below the plain GCN in {weak} of "
+            f"{len(gains)}."
+        )
+    return text
+
+
+def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
+    by_option = {
+        option: [
+            effect
+            for name in ("ablation-2", "ablation-3")
+            for effect in _differences(name, [("with all", f"without {option}")], samples)
+        ]
+        for option in PLUS_OPTIONS
+    }
+    by_option = {option: effects for option, effects in by_option.items() if effects}
+    if not by_option:
+        return ""
+    steady = {
+        option: effects
+        for option, effects in by_option.items()
+        if len(effects) > 1 and all(effect.difference.side > 0 for effect in effects)
+    }
+    rest = [effect for option, effects in by_option.items() if option not in steady for effect in effects]
+    if steady:
+        named = [f"{option} ({_span(effects)})" for option, effects in steady.items()]
+        text = f"Taken out one at a time, the options of plus that help wherever used are {_list(named)}."
+    else:
+        text = "Taken out one at a time, no option of plus helps wherever it is used."
+    if rest:
+        above = [effect.difference.mean for effect in rest if effect.difference.side > 0]
+        below = sum(effect.difference.side < 0 for effect in rest)
+        most = f" (by {signed(max(above))} at most)" if above else ""
+        text += (
+            f" Of the {len(rest)} intervals of the {'other ' if steady else ''}options, {len(above)} lie "
+            f"above zero{most} and {below} below."
+        )
+    return text
+
+
+def _span(effects: Sequence[_Effect]) -> str:
+    means = sorted(effect.difference.mean for effect in effects)
+    return f"{len(effects)} columns, {signed(means[0])} to {signed(means[-1])}"
+
+
+def _label_reuse(rows: Sequence[Row]) -> str:
+    columns = {row["column"] for row in rows}
+    fixed = [title for name, title in COLUMN_TITLES.items() if name in columns and _is_fixed(name)]
+    drawn = len(columns) - len(fixed)
+    seeds = [Key.of(row).seed for row in rows if not _is_fixed(row["column"])]
+    parts = []
+    if drawn:
+        parts.append(
+            f"Settings for the {drawn} columns with random splits were searched on other splits of the same "
+            f"graphs, so test nodes of seeds {min(seeds)}–{max(seeds)} lent their labels to the choice. This "
+            "is common practice, but the figures may be too high for nodes that had no part in it."
+        )
+    if fixed:
+        parts.append(f"On the fixed splits ({_list(fixed)}) no search used a test label.")
+    return " ".join(parts)
+
+
+def _is_fixed(column: str) -> bool:
+    return COLUMNS[column].rule == "fixed"
+
+
+def _budgets(efforts: Mapping[Searched, Effort]) -> str:
+    ours = [effort.settings for whose, effort in efforts.items() if whose[:2] == ("paper", "node2seq")]
+    others = [
+        effort.settings
+        for whose, effort in efforts.items()
+        if whose.variant == "paper" and whose.model != "node2seq"
+    ]
+    if not ours or not others:
+        return ""
+    if len({*ours, *others}) == 1:
+        return f"The searches are of equal size: {ours[0]} settings for each model and column."
+    return (
+        f"The searches are not of equal size: {min(ours)} to {max(ours)} settings a column for {_OURS}, "
+        f"{min(others)} to {max(others)} for a baseline, in the columns whose trials are kept."
+    )
+
+
+def _searched_again(makings: Mapping[Cell, Sequence[Sample]]) -> str:
+    anew = [times for times in makings.values() if len(times) > 1]
+    if not anew:
+        return "The test rows of every cell were made once."
+    text = (
+        f"Recipes changed after their test rows had been seen: the rows of {len(anew)} of {len(makings)} "
+        f"cells were made more than once, up to {max(map(len, anew))} times."
+    )
+    short: list[bool] = []
+    others: list[bool] = []
+    for name in ("2", "3"):
+        printed = TABLES[name].lines[-1].figures
+        for column in TABLES[name].columns:
+            if times := makings.get(Cell("node2seq", column)):
+                met = times[0].against(printed[column].mean) == VERDICTS[0]
+                (others if met else short).append(len(times) > 1)
+    if not any(short):
+        return text
+    followed = sum(short) * len(others) > sum(others) * len(short)
+    lead = "Cells that fell short were searched again: of" if followed or not others else "Of"
+    return (
+        f"{text} {lead} {_OURS}'s {len(short) + len(others)} cells (paper), {sum(short)} of the {len(short)} "
+        f"that fell short of the paper at first were given new settings, and {sum(others)} of the "
+        f"{len(others)} others."
+    )
+
+
+def _list(titles: Sequence[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"
