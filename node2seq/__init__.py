@@ -1,4 +1,4 @@
-"""Graph learning where the order and the weight of each neighbour is learned.
+"""Graph convolutions over sorted neighbours: score, rank, convolve, read out.
 
 The public names are imported when they are first asked for, so that the command line answers `--help` without
 waiting for torch.

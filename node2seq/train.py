@@ -220,7 +220,7 @@ def fit(
     """Train ``model``, leave it with the weights of its best epoch, and measure it.
 
     The best epoch is the one of highest validation accuracy, ties by lower validation loss, then the
-    first. The test nodes are looked at once, at that epoch.
+    first. The test nodes are measured after training, with the weights of that epoch.
 
     Args:
         model: See :class:`Fitter`.

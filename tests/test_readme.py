@@ -4,11 +4,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import node2seq
+from node2seq.cli import app
 from node2seq.data import load, write_graph
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +22,13 @@ DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").gl
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+def test_the_same_line_opens_readme_package_and_command_line():
+    line = README.splitlines()[2].replace("**", "")
+    assert node2seq.__doc__ is not None
+    assert line == node2seq.__doc__.splitlines()[0] == app.info.help
+    assert line == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["description"]
 
 
 def test_python_blocks_run_in_order_and_learn(real_data):

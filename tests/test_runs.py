@@ -81,7 +81,7 @@ def test_what_a_run_folder_holds(finished: Path):
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines[:-1]] == list(range(1, 13))
     assert lines[-1]["final"] is True
-    assert "test" not in " ".join(lines[0])  # test nodes are looked at once, in the last line
+    assert "test" not in " ".join(lines[0])  # test nodes are measured in the last line alone
 
 
 def test_evaluating_gives_the_figures_of_training(finished: Path):

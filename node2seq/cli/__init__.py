@@ -12,7 +12,7 @@ from node2seq.cli.root import Root
 
 app = typer.Typer(
     cls=Root,
-    help="Graph learning where the order and the weight of each neighbour is learned.",
+    help="Graph convolutions over sorted neighbours: score, rank, convolve, read out.",
     epilog="Example: node2seq train cora-r --baseline gcn",
     no_args_is_help=True,
     add_completion=False,

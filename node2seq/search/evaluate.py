@@ -1,7 +1,8 @@
-"""Trials × seeds → validation accuracies: those of equal shapes as one program, the test nodes unseen.
+"""Trials × seeds → validation accuracies: those of equal shapes as one program.
 
 A training is what it is for a reported figure: all validation nodes choose its epoch. It is judged by
-cross-fitting (:mod:`node2seq.loop.folds`): no node judges an epoch that it helped to choose.
+cross-fitting (:mod:`node2seq.loop.folds`): no node judges an epoch that it helped to choose. A split's
+test nodes take no part in its training; on random splits they are training and validation nodes of others.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Evaluator:
         return Training(self.model, recipe, self._split(seed), seed, judge=True)
 
     def _split(self, seed: int) -> Split:
-        """The split of a seed without its test nodes: nothing here can look at them."""
+        """The split of a seed without its test nodes."""
         if seed not in self._splits:
             split = make_split(self.data, self.rule, seed)
             nobody = split.test[:0]

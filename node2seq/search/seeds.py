@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from node2seq.errors import Node2SeqError
 
-#: Reported rows use the seeds below: a search that saw their splits would have seen their answers.
+#: Reported rows use the seeds below, and no search trains on their splits. That keeps the test nodes of a
+#: fixed split out of it; those of a random split are training and validation nodes of other seeds.
 FIRST_SEED = 100
 
 

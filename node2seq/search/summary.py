@@ -30,7 +30,7 @@ def render(request: Request, found: Found) -> str:
     trainings = sum(len(trial.accuracies) for trial in trials)
     lead = (
         f"{len(trials)} settings, {trainings} trainings in {sum(t.seconds for t in trials):.0f} s; "
-        "chosen on validation accuracy, the test nodes were not looked at"
+        "chosen on validation accuracy, without the test nodes of each split"
     )
     if not found.finished:
         lead += "; the time was spent before the search had ended"
