@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 # The tests' tensors are small: a second thread waits more than it works, and slows down what runs beside it.
-# Set before torch is imported, and inherited by every process that a test starts.
-os.environ["OMP_NUM_THREADS"] = "1"
+# Set before torch is imported, and inherited by every process that a test starts. A value given is kept.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests start processes in folders of their own, from where a relative path leads nowhere.
 if "NODE2SEQ_DATA" in os.environ:
     os.environ["NODE2SEQ_DATA"] = str(Path(os.environ["NODE2SEQ_DATA"]).resolve())

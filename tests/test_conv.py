@@ -5,9 +5,11 @@ import itertools
 import literal
 import pytest
 import torch
+from rounding import assert_same_layer
 from torch import Tensor
 
 from node2seq import Node2SeqConv, ops
+from node2seq.conv import Trace
 from node2seq.data import load
 
 BACKENDS = [*sorted(ops.BACKENDS), pytest.param("native", marks=pytest.mark.slow)]
@@ -194,13 +196,22 @@ def test_same_input_same_bits(backend, readout, hops):
 
 
 def test_many_runs_are_one_graph():
-    """R copies of a graph as one disjoint union give each copy what it gets alone, also beyond one hop."""
+    """R copies of a graph as one disjoint union give each copy the order and the output that it has alone."""
     torch.manual_seed(0)
     edges = literal.random_graph(2, undirected=True)
     runs = [float_features(seed) for seed in range(3)]
     union = torch.cat([edges + 30 * r for r in range(3)], dim=1)
     for hops in (1, 2):
         conv = Node2SeqConv(5, 4, hops=hops).double()
-        together = conv(torch.cat(runs), union).split(30)
-        for alone, part in zip(runs, together, strict=True):
-            assert torch.equal(conv(alone, edges), part)
+        together, trace = conv(torch.cat(runs), union, return_trace=True)
+        for run, (alone, out) in enumerate(zip(runs, together.split(30), strict=True)):
+            nodes = slice(30 * run, 30 * run + 30)
+            entries = slice(*trace.ptr[[nodes.start, nodes.stop]].tolist())
+            own = Trace(
+                trace.ptr[nodes.start : nodes.stop + 1] - entries.start,
+                trace.index[entries] - nodes.start,
+                trace.scores[entries],
+                trace.is_nonlocal[entries],
+                trace.winner[nodes],
+            )
+            assert_same_layer((out, own), conv(alone, edges, return_trace=True))

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from pyg_cases import EDGES, features, layer, random_graph
+from rounding import assert_same_up_to_rounding
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -42,7 +43,7 @@ def test_export_with_dynamic_nodes_and_edges(name):
     program = torch.export.export(module, (features(), EDGES), dynamic_shapes=DYNAMIC)
     exported = program.module()
     for x, edges in [(features(), EDGES), *OTHERS]:
-        torch.testing.assert_close(exported(x, edges), module(x, edges), rtol=0, atol=2e-6)
+        assert_same_up_to_rounding(exported(x, edges), module(x, edges))
 
 
 @pytest.mark.slow
@@ -52,7 +53,7 @@ def test_a_program_survives_a_file(tmp_path):
     torch.export.save(program, tmp_path / "layer.pt2")
     loaded = torch.export.load(tmp_path / "layer.pt2").module()
     for x, edges in OTHERS:
-        torch.testing.assert_close(loaded(x, edges), module(x, edges), rtol=0, atol=2e-6)
+        assert_same_up_to_rounding(loaded(x, edges), module(x, edges))
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_aot_inductor_package(tmp_path):
     path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "layer.pt2"))
     package = torch._inductor.aoti_load_package(path)
     for x, edges in [(features(), EDGES), *OTHERS[:2]]:
-        torch.testing.assert_close(package(x, edges), module(x, edges), rtol=0, atol=2e-6)
+        assert_same_up_to_rounding(package(x, edges), module(x, edges))
 
 
 class Traced(nn.Module):
@@ -119,8 +120,8 @@ def test_onnx_gives_the_exact_order(tmp_path):
         entries = int(ptr[-1])
         assert torch.equal(ptr, trace.ptr)
         assert torch.equal(index[:entries], trace.index)
-        torch.testing.assert_close(scores[:entries], trace.scores, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(out, expected.detach(), rtol=1e-6, atol=1e-5)
+        assert_same_up_to_rounding(scores[:entries], trace.scores)
+        assert_same_up_to_rounding(out, expected.detach())
         ties += int((trace.scores[1:] == trace.scores[:-1]).sum())
     assert ties > 100
 
@@ -132,4 +133,4 @@ def test_onnx_of_the_network(tmp_path):
     run = _onnx(module, tmp_path / "module.onnx")
     for x, edges in [(features(), EDGES), *OTHERS]:
         (out,) = run(x, edges)
-        torch.testing.assert_close(out, module(x, edges).detach(), rtol=0, atol=2e-6)
+        assert_same_up_to_rounding(out, module(x, edges).detach())

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 from pyg_cases import EDGES, features, gradients, layer, random_graph
+from rounding import assert_same_up_to_rounding
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric.nn import MessagePassing
 
@@ -40,7 +41,7 @@ def test_without_bias_there_is_no_bias():
     with_bias = layer(bias=True)
     with_bias.load_state_dict({**conv.state_dict(), "bias": torch.arange(4.0)})
     out, shifted = conv(features(), EDGES), with_bias(features(), EDGES)
-    torch.testing.assert_close(shifted, out + torch.arange(4.0), rtol=0, atol=1e-6)
+    assert_same_up_to_rounding(shifted, out + torch.arange(4.0))
 
 
 @pytest.mark.parametrize("root", ["projected", "input"])
