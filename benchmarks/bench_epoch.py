@@ -27,8 +27,8 @@ from node2seq.benchmarking.rows import Row, add_arguments, keep
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load, make_split
 from node2seq.environment import pick_device
-from node2seq.loop.capture import WARM_UP, Replay
-from node2seq.models import GCN, Node2Seq
+from node2seq.nn.models import GCN, Node2Seq
+from node2seq.train.cuda_graph import WARM_UP, Replay
 
 GRAPHS = {"cora": ("cora-f", "Cora"), "squirrel": ("squirrel", "Squirrel")}
 HIDDEN = 64

@@ -6,7 +6,7 @@
     python benchmarks/bench_ops.py --graphs large --parts variants    # block sizes of the max: under a minute
     python benchmarks/bench_ops.py --graphs large --parts variants --kernels sort short widths
 
-Nothing is reported while a check of ``tests/kernel_checks.py`` fails; block sizes, which are compared with
+Nothing is reported while a check of ``tests/ops/triton`` fails; block sizes, which are compared with
 each other only, are no report. Times are medians over CUDA events of a forward + backward pass in exact
 float32; ratios are to GATConv with one head on the same graph, lower is better. Running out of memory is a
 result. The gather bound is the time that it takes to copy as many bytes as an operation has to gather, every
@@ -31,11 +31,11 @@ import triton
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.adjacency import sequences_of
 from node2seq.benchmarking.graphs import Size, power_law
 from node2seq.benchmarking.layers import CHANNELS, Stage
 from node2seq.benchmarking.rows import Row, add_arguments, keep
 from node2seq.benchmarking.timing import copy_bandwidth, measure
+from node2seq.nn.adjacency import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import (
     launch,
@@ -93,7 +93,7 @@ WIDTHS = [(16, 32, 64), (16, 32), (32, 64), (8, 16, 32, 64), (16, 32, 64, 128)]
 
 def check_kernels() -> None:
     """Runs the kernels' checks in a process of their own, and ends this one if any fails."""
-    command = [sys.executable, str(ROOT / "tests" / "kernel_checks.py")]
+    command = [sys.executable, str(ROOT / "tests" / "ops" / "triton" / "kernel_checks.py")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     results = json.loads(done.stdout) if done.returncode == 0 else {"all": "the process ended early"}

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.adjacency import sequences_of
 from node2seq.benchmarking.agreement import runnable_backends
 from node2seq.benchmarking.graphs import Size, power_law
 from node2seq.benchmarking.rows import Row, add_arguments, keep
@@ -26,6 +25,7 @@ from node2seq.benchmarking.timing import measure
 from node2seq.data import load
 from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
+from node2seq.nn.adjacency import sequences_of
 
 HOPS, CHANNELS, RUNS = 2, 64, 20
 LARGE = Size("100k", 100_000, 1_100_000)

@@ -22,8 +22,8 @@ from node2seq.benchmarking.rows import Row, add_arguments, keep
 from node2seq.data import load, make_split
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.recipes import recipe_for
-from node2seq.together import Training, build, prepare_graph, train_together
-from node2seq.train import Fitter
+from node2seq.train.fitter import Fitter
+from node2seq.train.together import Training, build, prepare_graph, train_together
 
 COLUMN = "cora-f"
 # How many single runs are timed.

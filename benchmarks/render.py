@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from node2seq.benchmarking.layers import CHANNELS
-from node2seq.benchmarking.loglog import Curve, growth_exponent, loglog_chart
 from node2seq.benchmarking.rows import Kept, device_title, read_rows
-from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph, to_markdown
-from node2seq.storage import make_folder, write_bytes
+from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph, to_markdown
+from node2seq.reporting.loglog import Curve, growth_exponent, loglog_chart
+from node2seq.storage.files import make_folder, write_bytes
 
 ROOT = Path(__file__).parents[1]
 Files = dict[str, str]

@@ -8,20 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from node2seq.conv import Node2SeqConv, Trace
     from node2seq.errors import Node2SeqError
-    from node2seq.gcn import GCNConv
-    from node2seq.models import MODELS, Node2Seq
+    from node2seq.nn.conv.gcn import GCNConv
+    from node2seq.nn.conv.node2seq import Node2SeqConv, Trace
+    from node2seq.nn.models import MODELS, Node2Seq
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "MODELS": "node2seq.models",
-    "GCNConv": "node2seq.gcn",
-    "Node2Seq": "node2seq.models",
-    "Node2SeqConv": "node2seq.conv",
+    "MODELS": "node2seq.nn.models",
+    "GCNConv": "node2seq.nn.conv.gcn",
+    "Node2Seq": "node2seq.nn.models",
+    "Node2SeqConv": "node2seq.nn.conv.node2seq",
     "Node2SeqError": "node2seq.errors",
-    "Trace": "node2seq.conv",
+    "Trace": "node2seq.nn.conv.node2seq",
 }
 
 __all__ = ["MODELS", "GCNConv", "Node2Seq", "Node2SeqConv", "Node2SeqError", "Trace"]

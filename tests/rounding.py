@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.conv import Trace
+from node2seq.nn.conv.node2seq import Trace
 
 
 def assert_same_up_to_rounding(found: Any, expected: Any, roundings: float = 8) -> None:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from node2seq import ops
 from node2seq.benchmarking.graphs import power_law
-from node2seq.conv import Node2SeqConv
 from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.node2seq import Node2SeqConv
 
 NODES, EDGES, CHANNELS = 600, 9_000, 16
 KERNEL_SIZES = (1, 3, 10)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.models import MODELS
-from node2seq.storage import sha256_tensors
-from node2seq.train import Fitter, TrainSettings
+from node2seq.nn.models import MODELS
+from node2seq.storage.files import sha256_tensors
+from node2seq.train.fitter import Fitter
+from node2seq.train.settings import TrainSettings
 
 SEED = 7
 
@@ -67,7 +68,7 @@ def weights_digest(trained: Trained, data: Data, split: Any, device: torch.devic
     Args:
         trained: What to train.
         data: The graph.
-        split: See :class:`node2seq.train.Fitter`.
+        split: See :class:`node2seq.train.fitter.Fitter`.
         device: Where.
         epochs: So many, none of them left out.
     """

@@ -13,7 +13,7 @@ from node2seq import ops
 from node2seq.benchmarking.graphs import Size
 from node2seq.benchmarking.rows import Row
 from node2seq.benchmarking.timing import measure
-from node2seq.conv import Node2SeqConv
+from node2seq.nn.conv.node2seq import Node2SeqConv
 
 CHANNELS = 64
 OUT_OF_MEMORY = "out of memory"

@@ -16,7 +16,7 @@ import torch
 
 from node2seq.environment import package_version, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.storage import read_lines, write_bytes
+from node2seq.storage.files import read_lines, write_bytes
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "triton", "numba")
 # What tells one case from another: of rows that are equal in these the newest counts.

@@ -43,7 +43,7 @@ def _installation() -> dict[str, Any]:
 
     from node2seq import ops
     from node2seq.environment import describe, pick_device
-    from node2seq.models import MODELS
+    from node2seq.nn.models import MODELS
 
     found = describe(pick_device("auto"))
     found["cuda devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -53,9 +53,9 @@ def _installation() -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    from node2seq.pretrained import model_options
-    from node2seq.train import TrainSettings
-    from node2seq.typed import constructor_options
+    from node2seq.options import constructor_options
+    from node2seq.runs.pretrained import model_options
+    from node2seq.train.settings import TrainSettings
 
     def defaults(parameters: dict[str, Any]) -> dict[str, Any]:
         return {key: None if p.default is p.empty else p.default for key, p in parameters.items()}
@@ -67,8 +67,8 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    from node2seq.runner import Outcome
-    from node2seq.runs import RunFolder
+    from node2seq.runs.folder import RunFolder
+    from node2seq.runs.runner import Outcome
 
     folder = RunFolder(path)
     config, run = folder.config, folder.run

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from node2seq.errors import Node2SeqError
-from node2seq.runs import FORMAT, RunConfig, RunFolder, check_format, free_folder, newest_folder
-from node2seq.storage import make_folder, read_json, write_json
-from node2seq.typed import build
+from node2seq.options import build
+from node2seq.runs.folder import FORMAT, RunConfig, RunFolder, check_format, free_folder, newest_folder
+from node2seq.storage.files import make_folder, read_json, write_json
 
 RUNS = Path("runs")
 SERIES_FILE = "series.json"

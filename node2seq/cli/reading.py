@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from node2seq.runs import Source
+    from node2seq.runs.folder import Source
 
 _PANEL = "Your own graph"
 
@@ -118,7 +118,7 @@ def make_source(
     **given: Any,
 ) -> Source:
     """Return the graph that a command names; ``given`` is what :func:`arguments` takes."""
-    from node2seq.runs import Source
+    from node2seq.runs.folder import Source
 
     return Source(
         name=name,

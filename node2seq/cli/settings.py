@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.pretrained import complete_options, model_options
+from node2seq.options import build, check_keys, constructor_options, parse, suggestion
 from node2seq.recipes import recipe_for
-from node2seq.runs import RunConfig, Source
-from node2seq.storage import read_errors
-from node2seq.train import TrainSettings
-from node2seq.typed import build, check_keys, constructor_options, parse, suggestion
+from node2seq.runs.folder import RunConfig, Source
+from node2seq.runs.pretrained import complete_options, model_options
+from node2seq.storage.files import read_errors
+from node2seq.train.settings import TrainSettings
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from node2seq.metrics import Metrics
-    from node2seq.runner import Outcome, RunStart
+    from node2seq.runs.runner import Outcome, RunStart
+    from node2seq.train.metrics import Metrics
 
 FIGURES = ("accuracy", "macro_f1", "roc_auc")
 PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}

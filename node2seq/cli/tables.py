@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node2seq.errors import Node2SeqError
-from node2seq.storage import write_bytes
+from node2seq.storage.files import write_bytes
 
 if TYPE_CHECKING:
     import polars
 
-    from node2seq.runner import Prediction
+    from node2seq.runs.runner import Prediction
 
 SUFFIXES = (".csv", ".parquet")
 

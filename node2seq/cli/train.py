@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from node2seq.cli.progress import OnEpoch
     from node2seq.cli.settings import Given
     from node2seq.cli.show import Finished
-    from node2seq.runner import Outcome, RunStart
-    from node2seq.runs import RunConfig
+    from node2seq.runs.folder import RunConfig
+    from node2seq.runs.runner import Outcome, RunStart
 
 EPILOG = """Examples:
 
@@ -115,7 +115,7 @@ def train(
     from rich.console import Console
 
     from node2seq.cli import jobs, settings, show
-    from node2seq.series import pays
+    from node2seq.runs.series import pays
 
     given = settings.Given(
         source=reading.make_source(
@@ -167,8 +167,8 @@ def train(
 def _run(job: Job, console: Console, checkpoint_seconds: float) -> Finished:
     """Train one run and what it is compared with, and write their reports."""
     from node2seq.cli.show import Finished
-    from node2seq.report import write_report
-    from node2seq.runs import RunFolder
+    from node2seq.reporting.run import write_report
+    from node2seq.runs.folder import RunFolder
 
     own = _train(job.config, job.folder, job.resume, console, checkpoint_seconds)
     baseline = None
@@ -183,8 +183,8 @@ def _run(job: Job, console: Console, checkpoint_seconds: float) -> Finished:
 def _run_together(todo: Sequence[Job], console: Console, checkpoint_seconds: float) -> list[Finished]:
     """Train a series as one program, then what its runs are compared with, and write their reports."""
     from node2seq.cli.show import Finished
-    from node2seq.report import write_report
-    from node2seq.runs import RunFolder
+    from node2seq.reporting.run import write_report
+    from node2seq.runs.folder import RunFolder
 
     home = todo[0].folder.parent
     own = _train_series([(job.config, job.folder) for job in todo], home, console, checkpoint_seconds)
@@ -212,7 +212,7 @@ def _train_series(
 ) -> list[Outcome]:
     from node2seq.cli.progress import progress, step_teller
     from node2seq.cli.show import start
-    from node2seq.series import train_series
+    from node2seq.runs.series import train_series
 
     with ExitStack() as stack:
         shown: list[OnEpoch] = []
@@ -244,7 +244,7 @@ def _train(
 ) -> Outcome:
     from node2seq.cli.progress import progress, step_teller
     from node2seq.cli.show import start
-    from node2seq.runner import train_run
+    from node2seq.runs.runner import train_run
 
     with ExitStack() as stack:
         shown: list[OnEpoch] = []

@@ -104,10 +104,10 @@ def tune(
 
     from node2seq.cli.progress import step_teller
     from node2seq.cli.settings import check_source
-    from node2seq.lock import locked
+    from node2seq.search.report import write_summary
     from node2seq.search.session import Request, run
-    from node2seq.search.summary import write_summary
-    from node2seq.storage import make_folder
+    from node2seq.storage.files import make_folder
+    from node2seq.storage.lock import locked
 
     graph = reading.make_source(
         name,

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from node2seq.errors import Node2SeqError
+from node2seq.experiments.paper import TABLES
 from node2seq.experiments.verb import Request, run
-from node2seq.paper import TABLES
 
 
 def parse(arguments: list[str] | None = None) -> Request:

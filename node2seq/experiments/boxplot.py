@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from node2seq.experiments.paper import Figure
 from node2seq.experiments.summary import Sample
-from node2seq.paper import Figure
 
 _HEIGHT, _TOP, _BOTTOM, _LEFT = 300, 24, 54, 44
 _BOX, _GAP, _GROUP_GAP = 18, 8, 26

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from node2seq.errors import Node2SeqError
-from node2seq.models import MODELS
-from node2seq.paper import COLUMN_TITLES, STUDIES, TABLES, Line
+from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, Line
+from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe
-from node2seq.train import TrainSettings
+from node2seq.train.settings import TrainSettings
 
 RUNS = 20
 

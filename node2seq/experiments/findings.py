@@ -8,12 +8,12 @@ from itertools import combinations
 
 from node2seq.data import COLUMNS
 from node2seq.experiments.cells import Cell, Key, cell_of
-from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph
+from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, Table
 from node2seq.experiments.searches import Effort, Searched
 from node2seq.experiments.store import Row
 from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
 from node2seq.experiments.tables import difference_text, signed
-from node2seq.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, Table
+from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
 _HOW_TO_READ = (

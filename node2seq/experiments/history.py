@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from node2seq.experiments.cells import Cell, Key, recipe_from_row
-from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph
+from node2seq.experiments.paper import COLUMN_TITLES, MODEL_TITLES
 from node2seq.experiments.store import Row
 from node2seq.experiments.summary import Sample
-from node2seq.paper import COLUMN_TITLES, MODEL_TITLES
 from node2seq.recipes import Recipe
+from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 
 def makings_of(rows: Iterable[Row], retired: Iterable[Row]) -> dict[Cell, list[Sample]]:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 from node2seq.data import DATASETS
 from node2seq.experiments.cells import Cell, Key, cell_of, cells_of, choose_cells, recipe_from_row
-from node2seq.experiments.document import (
+from node2seq.experiments.findings import findings
+from node2seq.experiments.history import history_blocks, makings_of, study_name
+from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
+from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
+from node2seq.experiments.store import Row, Store
+from node2seq.experiments.summary import Sample, costs_of, samples_of
+from node2seq.experiments.tables import against_the_paper, figure, table_blocks
+from node2seq.recipes import RECIPES
+from node2seq.reporting.document import (
     Block,
     Bullets,
     Grid,
@@ -17,15 +25,7 @@ from node2seq.experiments.document import (
     to_latex,
     to_markdown,
 )
-from node2seq.experiments.findings import findings
-from node2seq.experiments.history import history_blocks, makings_of, study_name
-from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
-from node2seq.experiments.store import Row, Store
-from node2seq.experiments.summary import Sample, costs_of, samples_of
-from node2seq.experiments.tables import against_the_paper, figure, table_blocks
-from node2seq.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
-from node2seq.recipes import RECIPES
-from node2seq.storage import make_folder, write_bytes
+from node2seq.storage.files import make_folder, write_bytes
 
 _INTRODUCTION = (
     "Test accuracy in percent: mean ± sample standard deviation over n runs, none dropped. Each run has a "

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from node2seq.experiments.document import Block, Grid, Heading, Paragraph
-from node2seq.paper import COLUMN_TITLES, MODEL_TITLES
+from node2seq.experiments.paper import COLUMN_TITLES, MODEL_TITLES
+from node2seq.reporting.document import Block, Grid, Heading, Paragraph
 
 
 class Searched(NamedTuple):

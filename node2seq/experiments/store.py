@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import bytelock
 from node2seq.experiments.cells import Key
-from node2seq.storage import make_folder, write_bytes, write_errors
+from node2seq.storage import bytelock
+from node2seq.storage.files import make_folder, write_bytes, write_errors
 
 Row = dict[str, Any]
 

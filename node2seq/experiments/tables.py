@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from node2seq.experiments.boxplot import Box, draw
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.document import Block, Bullets, Grid, Heading, Paragraph, Picture
+from node2seq.experiments.paper import COLUMN_TITLES, TABLES, Figure, Table
 from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
-from node2seq.paper import COLUMN_TITLES, TABLES, Figure, Table
+from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph, Picture
 
 _PAIRED = (
     "Line minus column, or as named, seed by seed (the same seed is the same split), with the 95 % bootstrap "

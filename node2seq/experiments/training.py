@@ -16,8 +16,8 @@ from node2seq import __version__
 from node2seq.data import Split, load, make_split
 from node2seq.environment import make_deterministic
 from node2seq.experiments.cells import Key, Run, recipe_to_row
-from node2seq.together import Outcome, Training, prepare_graph, train_together
-from node2seq.train import evaluate
+from node2seq.train.fitter import evaluate
+from node2seq.train.together import Outcome, Training, prepare_graph, train_together
 
 _PACKAGES = ("torch_geometric", "numpy")
 

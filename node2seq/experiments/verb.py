@@ -21,7 +21,8 @@ class Request:
     """What the command line asks for.
 
     Args:
-        tables: ``1`` to ``6``, or one of ours: see :data:`node2seq.paper.TABLES`; none: the paper's.
+        tables: ``1`` to ``6``, or one of ours: see ``TABLES`` of :mod:`node2seq.experiments.paper`.
+            None: the paper's.
         columns: Only these columns.
         models: Only these models.
         runs: Seeds 0 to runs − 1 of each cell.

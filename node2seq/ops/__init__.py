@@ -42,7 +42,6 @@ from node2seq.ops.backends import (
 )
 from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
 from node2seq.ops.dropout import counter_dropout, pair_word
-from node2seq.ops.dropout_module import Dropout
 from node2seq.ops.linear import add_bias, apply, dense, linear, runs_of
 from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_exporting, is_tracing
 from node2seq.ops.reach import Reach
@@ -54,7 +53,6 @@ __all__ = [
     "BACKENDS",
     "BACKEND_NAMES",
     "PLANS",
-    "Dropout",
     "Graph",
     "Ranking",
     "Reach",

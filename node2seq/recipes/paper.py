@@ -6,8 +6,8 @@ figure uses.
 
 from __future__ import annotations
 
-from node2seq.recipes.recipe import OURS, Recipe, changed, recipe
 from node2seq.recipes.searched import SEARCHED
+from node2seq.train.recipe import OURS, Recipe, changed, recipe
 
 _WIKIPEDIA = ("chameleon", "squirrel")
 _USUAL = "a usual choice for graphs of this size"

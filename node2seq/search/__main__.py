@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from node2seq.errors import Node2SeqError
-from node2seq.runs import Source
+from node2seq.runs.folder import Source
 from node2seq.search.halving import Halving
 from node2seq.search.seeds import parse_seeds
 from node2seq.search.session import Request, run

@@ -1,8 +1,9 @@
 """Trials × seeds → validation accuracies: those of equal shapes as one program.
 
 A training is what it is for a reported figure: all validation nodes choose its epoch. It is judged by
-cross-fitting (:mod:`node2seq.loop.folds`): no node judges an epoch that it helped to choose. A split's
-test nodes take no part in its training; on random splits they are training and validation nodes of others.
+cross-fitting (:mod:`node2seq.train.cross_fitting`): no node judges an epoch that it helped to choose.
+A split's test nodes take no part in its training; on random splits they are training and validation
+nodes of others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from node2seq.recipes import Recipe
 from node2seq.search.recipe import with_settings
 from node2seq.search.space import Space
 from node2seq.search.trials import Trial, Trials, best_of
-from node2seq.together import OnProgress, Progress, Training, train_together
+from node2seq.train.together import OnProgress, Progress, Training, train_together
 
 Say = Callable[[str], None]
 Prune = Callable[[Trial, int, float], bool]
@@ -66,7 +67,7 @@ class Evaluator:
 
     Args:
         data: The graph with features as they are.
-        model: A key of ``node2seq.models.MODELS``.
+        model: A key of ``node2seq.nn.models.MODELS``.
         base: Everything that the settings of a trial do not say.
         space: Tells which settings decide about shapes.
         trials: Where the outcomes are kept.

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.models import MODELS
+from node2seq.nn.models import MODELS
+from node2seq.options import constructor_options, suggestion
 from node2seq.recipes import Recipe
 from node2seq.search.space import Settings
-from node2seq.storage import read_errors
-from node2seq.train import TrainSettings
-from node2seq.typed import constructor_options, suggestion
+from node2seq.storage.files import read_errors
+from node2seq.train.settings import TrainSettings
 
 _CHANNELS = ("in_channels", "out_channels")
 _NORMALIZE = "row_normalize"

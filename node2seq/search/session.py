@@ -12,10 +12,10 @@ from typing import Any
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.errors import Node2SeqError, check_choice
-from node2seq.graphs import Graph, open_graph
-from node2seq.loop import FOLDS
+from node2seq.options import suggestion
 from node2seq.recipes import RECIPES, Recipe, recipe_for
-from node2seq.runs import RunConfig, Source
+from node2seq.runs.folder import RunConfig, Source
+from node2seq.runs.graph import Graph, open_graph
 from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say, Standing
 from node2seq.search.halving import Halving
 from node2seq.search.plan import Plan
@@ -30,8 +30,8 @@ from node2seq.search.recipe import (
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, most_trusted
-from node2seq.storage import write_bytes
-from node2seq.typed import suggestion
+from node2seq.storage.files import write_bytes
+from node2seq.train.cross_fitting import FOLDS
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Request:
         source: The graph.
         out: File of the trials.
         recipe: File of the chosen recipe; None: beside the trials, as ``.toml``.
-        model: A key of ``node2seq.models.MODELS``.
+        model: A key of ``node2seq.nn.models.MODELS``.
         space: A key of ``SPACES``.
         fix: ``name=value``: decided and not searched; ``name=[a, b]``: one of these.
         start: A recipe as TOML to begin with, instead of the package's own for the model and the graph.

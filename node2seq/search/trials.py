@@ -12,7 +12,7 @@ from typing import Any
 
 from node2seq.errors import Node2SeqError
 from node2seq.search.space import Settings
-from node2seq.storage import append_line, make_folder, read_lines, write_bytes
+from node2seq.storage.files import append_line, make_folder, read_lines, write_bytes
 
 FORMAT = 1
 

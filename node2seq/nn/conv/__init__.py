@@ -1,0 +1,1 @@
+"""Graph layers: the Node2Seq layer, and the GCN layer that aggregates deterministically."""

@@ -1,0 +1,1 @@
+"""Run folders: what a run is, training into one, resuming, and models as folders."""

@@ -1,0 +1,270 @@
+"""The run folder: what a run is, where its files lie, and whether they still belong together.
+
+===========================  ================================================================
+``config.json``              model, training, data, seed, versions; written first, never changed
+``split.json``               which nodes were trained on, chose the epoch, were counted
+``metrics.jsonl``            one line an epoch, then one line with the final figures
+``checkpoint.safetensors``   where to go on from; only while training
+``model.safetensors``        the chosen weights; written last, so a run that has it is finished
+``report.html``              all of it to look at
+===========================  ================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from node2seq.data import Split
+from node2seq.errors import Node2SeqError
+from node2seq.storage.lock import LOCK_FILE
+from node2seq.storage.files import read_json, read_lines, sha256_file, write_bytes, write_json
+from node2seq.train.settings import TrainSettings
+from node2seq.options import build
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph comes from: the name of a data set, or files of one's own.
+
+    Args:
+        name: What ``node2seq.data.load`` takes.
+        root: Folder with data sets in PyTorch Geometric's layout.
+        edges: File of edges.
+        nodes: File of nodes.
+        label: Column of ``nodes`` to predict.
+        reading: Further arguments of ``node2seq.data.read_graph``.
+    """
+
+    name: str | None = None
+    root: str | None = None
+    edges: str | None = None
+    nodes: str | None = None
+    label: str | None = None
+    reading: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """A short name for folders and headings."""
+        return self.name or Path(self.nodes or self.edges or "graph").name.split(".")[0]
+
+    @property
+    def files(self) -> list[Path]:
+        """The user's own files."""
+        return [Path(file) for file in (self.edges, self.nodes) if file is not None]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the outcome of a run.
+
+    Args:
+        source: The graph.
+        model: A key of ``node2seq.nn.models.MODELS``.
+        options: Arguments of its constructor, but for the channels in and out.
+        settings: How to train.
+        row_normalize: Divide each node's features by their sum first.
+        split_rule: A key of ``node2seq.data.RULES``; None: the rule of the data set.
+        seed: Of the split and of the initial weights.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` …
+        baseline: A second run on the same split, kept in a folder inside this run's.
+    """
+
+    source: Source
+    model: str = "node2seq"
+    options: dict[str, Any] = field(default_factory=dict)
+    settings: TrainSettings = field(default_factory=TrainSettings)
+    row_normalize: bool = False
+    split_rule: str | None = None
+    seed: int = 0
+    device: str = "auto"
+    baseline: RunConfig | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name unless told otherwise."""
+        name = f"{self.source.title}-{self.model}-s{self.seed}".replace("*", "-star")
+        return re.sub(r"[^\w.-]+", "_", name)
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """Name the fields that make two runs differ; where the data lies and the device do not."""
+        mine, theirs = _deciding(asdict(self)), _deciding(asdict(other))
+        return sorted(key for key in mine if mine[key] != theirs[key])
+
+
+class RunFolder:
+    """A run folder on the disk. Reading checks; writing is in :mod:`node2seq.runs.runner`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    config_file = property(lambda self: self.path / "config.json")
+    split_file = property(lambda self: self.path / "split.json")
+    metrics_file = property(lambda self: self.path / "metrics.jsonl")
+    checkpoint_file = property(lambda self: self.path / "checkpoint.safetensors")
+    model_file = property(lambda self: self.path / "model.safetensors")
+    report_file = property(lambda self: self.path / "report.html")
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was started here: its config is there."""
+        return self.config_file.is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the weights were chosen."""
+        return self.exists and self.model_file.is_file()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a new run may be put here: nothing is there, or only what a killed start left."""
+        if not self.path.exists():
+            return True
+        left = {LOCK_FILE, self.split_file.name}
+        return self.path.is_dir() and not [
+            entry for entry in self.path.iterdir() if entry.name not in left and entry.suffix != ".part"
+        ]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json, known to be of a format we understand."""
+        if not self.path.is_dir():
+            raise Node2SeqError(str(self.path), "there is no such run folder", "Check the path")
+        if not self.config_file.is_file():
+            raise Node2SeqError(
+                str(self.path),
+                "it has no config.json, so it is not a run folder",
+                "Give a folder that `node2seq train` made",
+            )
+        config = read_json(self.config_file)
+        check_format(config, self.config_file)
+        for part in ("model", "graph", "run", "environment"):
+            if not isinstance(config.get(part), dict):
+                raise Node2SeqError(
+                    f"{self.config_file}: {part}", "it is missing", "Restore the file from a copy"
+                )
+        return config
+
+    @cached_property
+    def run(self) -> RunConfig:
+        """The typed part of config.json."""
+        model = self.config["model"]
+        values = {"model": model.get("name"), "options": model.get("options"), **self.config["run"]}
+        return build(RunConfig, values, str(self.config_file))
+
+    @cached_property
+    def split(self) -> Split:
+        """The nodes of split.json."""
+        values = read_json(self.split_file)
+        try:
+            parts: dict[str, Tensor] = {
+                name: torch.tensor(values[name], dtype=torch.int64)
+                for name in ("train", "val", "test", "test_rest")
+            }
+            return Split(rule=str(values["rule"]), seed=int(values["seed"]), **parts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Node2SeqError(
+                str(self.split_file), f"it is not a split ({error})", "Restore the file from a copy"
+            ) from error
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of what decides the outcome; weights and checkpoints carry it, so edits are noticed."""
+        parts: dict[str, Any] = {"run": _deciding(self.config["run"]), "model": self.config["model"]}
+        parts["graph"] = self.config["graph"].get("sha256")
+        text = json.dumps(parts, sort_keys=True) + sha256_file(self.split_file)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def history(self) -> list[dict[str, Any]]:
+        """The epochs' lines of metrics.jsonl."""
+        return [line for line in read_lines(self.metrics_file) if "epoch" in line]
+
+    def final(self) -> dict[str, Any]:
+        """The last line of metrics.jsonl: the chosen epoch and the figures."""
+        if not self.finished:
+            raise Node2SeqError(
+                str(self.path),
+                "the run is not finished",
+                f"Finish it with `node2seq train --resume {self.path}`",
+            )
+        lines = [line for line in read_lines(self.metrics_file) if line.get("final")]
+        if not lines:
+            raise Node2SeqError(
+                str(self.metrics_file), "the line with the final figures is missing", "Restore the file"
+            )
+        return lines[-1]
+
+    def baseline_folder(self, config: RunConfig) -> RunFolder:
+        """Where the run lies that this one is compared with."""
+        return RunFolder(self.path / f"baseline-{config.model.replace('*', '-star')}")
+
+    def write_config(self, config: Mapping[str, Any], split: Split) -> None:
+        """Start a run: the split first, since a config makes the folder a run."""
+        parts = {name: getattr(split, name).tolist() for name in ("train", "val", "test", "test_rest")}
+        text = json.dumps({"rule": split.rule, "seed": split.seed, **parts})
+        write_bytes(self.split_file, text.encode())
+        write_json(self.config_file, {"format": FORMAT, **config})
+        self.__dict__.pop("config", None)
+
+
+def check_format(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse a config.json that a later version wrote, or that has no version at all."""
+    number = config.get("format")
+    if not isinstance(number, int):
+        raise Node2SeqError(f"{path}: format", "it is missing", "Restore the file from a copy")
+    if number > FORMAT:
+        raise Node2SeqError(
+            f"{path}: format={number}",
+            f"it was written by a later version of node2seq; this one reads formats up to {FORMAT}",
+            "Update with `pip install --upgrade node2seq`",
+        )
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """Return ``parent/name``, or ``name-2``, ``name-3`` … where that is taken."""
+    candidate, number = parent / name, 1
+    while not RunFolder(candidate).is_free:
+        number += 1
+        candidate = parent / f"{name}-{number}"
+    return candidate
+
+
+def newest_folder(
+    parent: Path, name: str | None = None, marks: tuple[str, ...] = ("config.json",)
+) -> Path | None:
+    """Return the folder last started among those named ``name``, ``name-2`` …, or among all.
+
+    Folders count that hold one of the files ``marks``, and the time of that file.
+    """
+    if not parent.is_dir():
+        return None
+    started = {
+        path.parent: path.stat().st_mtime_ns
+        for mark in marks
+        for path in parent.glob(f"*/{mark}")
+        if name is None or path.parent.name == name or _is_numbered(path.parent.name, name)
+    }
+    return max(started, key=lambda path: started[path], default=None)
+
+
+def _is_numbered(candidate: str, name: str) -> bool:
+    return candidate.startswith(f"{name}-") and candidate[len(name) + 1 :].isdecimal()
+
+
+def _deciding(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run decides its outcome: the graph is known by its digest, so its path does not."""
+    kept = {key: value for key, value in run.items() if key not in ("source", "device", "baseline")}
+    kept["source"] = run["source"]["name"]
+    # Through JSON, because a tuple among the options comes back from the disk as a list.
+    return json.loads(json.dumps(kept))

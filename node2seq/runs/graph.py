@@ -1,0 +1,121 @@
+"""A run's source → the graph it is trained on, and new graphs encoded as that one was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.data import Summary, load, normalize_features, read_graph, summarise
+from node2seq.errors import Node2SeqError
+from node2seq.runs.folder import RunConfig, RunFolder, Source
+from node2seq.storage.files import sha256_file, sha256_tensors
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph ready for a model.
+
+    Args:
+        data: With features normalised if the run says so.
+        class_names: By class id.
+        sha256: Digest of features, edges and labels as they were read; a run is bound to it.
+    """
+
+    data: Data
+    class_names: list[str]
+    sha256: str
+
+    @property
+    def node_ids(self) -> list[Any]:
+        """The nodes' names in the user's files, or their numbers."""
+        ids = self.data.get("node_ids")
+        return list(range(self.data.x.size(0))) if ids is None else list(ids)  # pyright: ignore[reportOptionalMemberAccess]
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Sizes, shape, and what was dropped or merged when it was read."""
+        return summarise(self.data)
+
+    def describe(self, source: Source) -> dict[str, Any]:
+        """Return what config.json says of the graph."""
+        return {
+            "summary": self.summary.as_dict(),
+            "class_names": self.class_names,
+            "sha256": self.sha256,
+            "files": {str(file): sha256_file(file) for file in source.files},
+            "schema": self.data.get("schema"),
+        }
+
+
+def open_graph(config: RunConfig, say: Say | None = None) -> Graph:
+    """Read the graph that a run is trained on."""
+    source = config.source
+    if source.name is not None:
+        data = load(source.name, root=source.root, say=say, **source.reading)
+    else:
+        data = read_graph(source.edges, source.nodes, source.label, say=say, **source.reading)
+    return _ready(data, config.row_normalize)
+
+
+def open_again(folder: RunFolder, say: Say | None = None) -> Graph:
+    """Read the graph of an existing run, and make sure that it is still the same."""
+    config, known = folder.run, folder.config["graph"]
+    graph = open_graph(config, say)
+    if graph.sha256 == known["sha256"]:
+        return graph
+    for file, digest in known.get("files", {}).items():
+        if sha256_file(Path(file)) != digest:
+            raise Node2SeqError(
+                file,
+                f"it has changed since the run in {folder.path} was started",
+                "Restore the file, or start a new run",
+            )
+    raise Node2SeqError(
+        f"the graph {config.source.title}",
+        f"it is not the one that the run in {folder.path} was started with",
+        "Give the same data, or start a new run",
+    )
+
+
+def open_new(folder: RunFolder, edges: str | None, nodes: str | None, say: Say | None = None) -> Graph:
+    """Read another graph with the columns and categories of the run's own."""
+    config = folder.run
+    schema = folder.config["graph"].get("schema")
+    # The schema knows the columns' names and kinds; only how cells are separated is not part of it.
+    data = read_graph(edges, nodes, schema=schema, say=say)
+    graph = _ready(data, config.row_normalize)
+    width = folder.config["model"]["in_channels"]
+    if (found := graph.data.num_node_features) != width:
+        raise Node2SeqError(
+            f"{nodes or edges}: {found} features",
+            f"the model was trained on {width}",
+            "Give the same columns as in training",
+        )
+    return graph
+
+
+def _ready(data: Data, row_normalize: bool) -> Graph:
+    x, edge_index, y = _parts(data)
+    digest = sha256_tensors({"x": x, "edge_index": edge_index, "y": y})
+    if row_normalize:
+        data.x = normalize_features(x)
+    names = data.get("class_names")
+    if names is None:
+        names = map(str, range(int(y.max()) + 1 if y.numel() else 0))
+    return Graph(data, [str(name) for name in names], digest)
+
+
+def _parts(data: Data) -> tuple[Tensor, Tensor, Tensor]:
+    assert data.x is not None
+    assert data.edge_index is not None
+    y = data.y if isinstance(data.y, Tensor) else torch.full((data.x.size(0),), -1)
+    return data.x, data.edge_index, y

@@ -1,0 +1,161 @@
+"""Models as folders: ``config.json`` and ``model.safetensors``, the layout that the Hugging Face hub keeps.
+
+A run folder is such a folder too, so :func:`from_pretrained` opens both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from node2seq.errors import Node2SeqError
+from node2seq.nn.models import MODELS
+from node2seq.runs.folder import FORMAT, check_format
+from node2seq.storage.files import make_folder, read_json, read_tensors, write_json, write_tensors
+from node2seq.options import check, constructor_options, suggestion
+
+_CHANNELS = ("in_channels", "out_channels")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def save_pretrained(
+    model: nn.Module, folder: str | Path, *, class_names: Sequence[str] | None = None
+) -> None:
+    """Write ``model`` into ``folder``, so that ``huggingface_hub`` can push it as it is.
+
+    Args:
+        model: A model of this package; its constructor's arguments are read from its attributes.
+        folder: Created if needed; files of the same names are replaced.
+        class_names: What the classes are called.
+    """
+    name = next((key for key, cls in MODELS.items() if type(model) is cls), None)
+    if name is None:
+        raise Node2SeqError(
+            f"the model {type(model).__name__}",
+            "only the package's own models can be built back from a config",
+            f"Use one of {', '.join(MODELS)}, or save its state_dict yourself",
+        )
+    options = {key: getattr(model, key) for key in model_options(name)}
+    entry = model_entry(name, int(model.in_channels), int(model.out_channels), options)  # pyright: ignore[reportArgumentType]
+    folder = Path(folder)
+    make_folder(folder)
+    write_tensors(folder / "model.safetensors", model.state_dict(), {})
+    config: dict[str, Any] = {"format": FORMAT, "library_name": "node2seq", "model": entry}
+    if class_names is not None:
+        config["class_names"] = list(class_names)
+    write_json(folder / "config.json", config)
+
+
+def from_pretrained(folder_or_hub_id: str | Path, *, revision: str | None = None) -> nn.Module:
+    """Build a model back from a folder, a run folder, or ``owner/name`` on the Hugging Face hub.
+
+    Args:
+        folder_or_hub_id: A folder that exists here, else an id on the hub (needs ``huggingface_hub``).
+        revision: Branch, tag or commit on the hub.
+    """
+    folder = Path(folder_or_hub_id)
+    if not folder.is_dir():
+        folder = _download(str(folder_or_hub_id), revision)
+    config_file = folder / "config.json"
+    config = read_json(config_file)
+    check_format(config, config_file)
+    model = build_model(config.get("model"), config_file)
+    load_weights(model, folder / "model.safetensors")
+    return model.eval()
+
+
+def model_options(name: str) -> dict[str, Any]:
+    """Return the constructor's parameters that a user may set, by name."""
+    if name not in MODELS:
+        raise Node2SeqError(f"model {name!r}", "there is no such model", suggestion(name, MODELS))
+    return constructor_options(MODELS[name], leave_out=_CHANNELS)
+
+
+def complete_options(name: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Check ``given`` against the constructor and add its defaults, so that later defaults change nothing."""
+    parameters = model_options(name)
+    for key in given:
+        if key not in parameters:
+            raise Node2SeqError(
+                f"{where}: {key}", f"the model {name} has no such option", suggestion(key, parameters)
+            )
+    options: dict[str, Any] = {}
+    for key, parameter in parameters.items():
+        if key in given:
+            options[key] = check(given[key], parameter.annotation, f"{where}: {key}")
+        elif parameter.default is not parameter.empty:
+            options[key] = parameter.default
+        else:
+            raise Node2SeqError(f"{where}: {key}", f"the model {name} needs it", "Give it a value")
+    return options
+
+
+def model_entry(name: str, in_channels: int, out_channels: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what config.json says of a model."""
+    return {
+        "name": name,
+        "in_channels": in_channels,
+        "out_channels": out_channels,
+        "options": dict(options),
+    }
+
+
+def build_model(entry: Any, where: Path | str) -> nn.Module:
+    """Build a model from what config.json says of it."""
+    try:
+        name, options = entry["name"], dict(entry["options"])
+        channels = {key: int(entry[key]) for key in _CHANNELS}
+    except (KeyError, TypeError, ValueError) as error:
+        raise Node2SeqError(
+            f"{where}: model", f"it does not describe a model ({error})", "Restore the file from a copy"
+        ) from error
+    options = complete_options(name, options, str(where))
+    return MODELS[name](**channels, **options)
+
+
+def load_weights(model: nn.Module, path: Path, belongs_to: str | None = None) -> None:
+    """Load ``path`` into ``model``; with ``belongs_to``, refuse weights of another run."""
+    tensors, notes = read_tensors(path)
+    if belongs_to is not None and notes.get("belongs_to", belongs_to) != belongs_to:
+        raise Node2SeqError(
+            str(path),
+            "it was trained with another config.json or split.json than the ones beside it",
+            "Undo the edit of those files, or train again",
+        )
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        detail = "; ".join(line.strip() for line in str(error).splitlines()[1:])
+        raise Node2SeqError(
+            str(path),
+            f"its weights do not fit the model that config.json describes ({detail})",
+            "Take both files from the same run",
+        ) from error
+
+
+def _download(hub_id: str, revision: str | None) -> Path:
+    if not _HUB_ID.fullmatch(hub_id):
+        raise Node2SeqError(
+            hub_id, "there is no such folder, and it is no hub id", "Give a folder or owner/name"
+        )
+    try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise Node2SeqError(
+            hub_id,
+            "there is no such folder, and reading from the hub needs huggingface_hub",
+            "Check the path, or run `pip install huggingface_hub`",
+        ) from error
+    try:
+        return Path(
+            snapshot_download(hub_id, revision=revision, allow_patterns=["config.json", "model.safetensors"])
+        )
+    except Exception as error:  # the hub's errors have no common base but OSError and ValueError
+        reason = str(error).strip().splitlines()[0].rstrip(".") or type(error).__name__
+        raise Node2SeqError(
+            hub_id, f"the hub did not give it ({reason})", "Check the name and the network"
+        ) from error

@@ -1,0 +1,82 @@
+"""How a model is trained: typed values, checked when they are made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from node2seq.errors import Node2SeqError
+from node2seq.train.optimizer import OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a model is trained.
+
+    Args:
+        epochs: Full-batch steps at most.
+        lr: Learning rate.
+        weight_decay: L2 penalty on all parameters.
+        conv_weight_decay: L2 penalty of the Node2Seq layer alone; None: the same as ``weight_decay``.
+        patience: Stop after so many epochs without a better validation accuracy (or an equal one with a
+            lower validation loss); None: never.
+        optimizer: ``"adam"`` or ``"nadam"``.
+        class_weights: Weigh each class by the inverse of its share of the training nodes.
+        views: Forward passes per step, each with a dropout of its own; their losses are averaged.
+        consistency: Penalty on the squared distance between each view's prediction and the sharpened mean
+            of all, over all nodes, labelled or not.
+        sharpening: Temperature of that mean: the lower, the closer it is to a single class.
+        averaging: Judge, keep and test an exponential average of the weights that forgets with this factor
+            per step; 0: the weights themselves.
+        label_smoothing: Share of the target that is spread evenly over all classes.
+    """
+
+    epochs: int = 200
+    lr: float = 0.01
+    weight_decay: float = 5e-4
+    conv_weight_decay: float | None = None
+    patience: int | None = None
+    optimizer: Literal["adam", "nadam"] = "adam"
+    class_weights: bool = False
+    views: int = 1
+    consistency: float = 0.0
+    sharpening: float = 0.5
+    averaging: float = 0.0
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise Node2SeqError(
+                f"epochs={self.epochs}", "training needs at least one epoch", "Give 1 or more"
+            )
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise Node2SeqError(f"lr={self.lr}", "the learning rate must be positive", "Try 0.01")
+        for name in ("weight_decay", "conv_weight_decay", "consistency"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise Node2SeqError(f"{name}={value}", "a penalty cannot be negative", "Give 0 or more")
+        if self.patience is not None and self.patience < 1:
+            raise Node2SeqError(
+                f"patience={self.patience}",
+                "training would stop before it starts",
+                "Give 1 or more, or leave it out to train all epochs",
+            )
+        if self.optimizer not in OPTIMIZERS:
+            raise Node2SeqError(
+                f"optimizer={self.optimizer!r}",
+                "there is no such optimizer",
+                f"Choose one of {', '.join(OPTIMIZERS)}",
+            )
+        if self.views < 1:
+            raise Node2SeqError(f"views={self.views}", "a step needs one forward pass", "Give 1 or more")
+        if not 0 < self.sharpening <= 1:
+            raise Node2SeqError(
+                f"sharpening={self.sharpening}",
+                "it is the temperature of the mean prediction",
+                "Give a number above 0, up to 1 for the mean as it is",
+            )
+        for name in ("averaging", "label_smoothing"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise Node2SeqError(f"{name}={value}", "it is a share", "Give 0 or more, below 1")

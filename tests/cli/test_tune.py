@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from node2seq.cli import tune
+from node2seq.data import load, make_split, write_graph
+from node2seq.recipes import recipe_for
+from node2seq.runs.folder import Source
+from node2seq.search.evaluate import Standing
+from node2seq.search.halving import Halving
+from node2seq.search.recipe import read_toml
+from node2seq.search.session import Request, run
+from node2seq.storage.files import read_lines
+from node2seq.train.together import Training, train_together
+
+SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]
+SHORT += ["--seeds", "100-101", "--final-seeds", "200"]
+
+
+@pytest.mark.slow
+def test_examples(cli, real_data):
+    real_data("texas", load)
+    real_data("cornell", load)
+    write_graph(load("karate"), "edges.csv", "nodes.csv")
+    nodes = Path("nodes.csv")
+    nodes.write_text(nodes.read_text().replace("label", "kind", 1))
+    examples = [shlex.split(line)[1:] for line in tune.EPILOG.splitlines() if line.startswith("node2seq ")]
+    assert len(examples) == 3
+    for example in examples:
+        done = cli(*example)
+        assert done.status == 0, f"{example}: {done.err}"
+        assert "node2seq train --config" in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", tune.SAMPLERS)
+def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler):
+    real_data("cornell", load)
+    found = cli("tune", "cornell", *SHORT, "--sampler", sampler, "--json").json
+    assert found["finished"]
+    assert found["seeds"] == [100, 101, 200]
+    recipe = tomllib.loads(Path(found["recipe"]).read_text())
+    for name, value in found["settings"].items():
+        assert {**recipe, **recipe["options"], **recipe["settings"]}[name] == value
+    tried = {
+        line["seed"]: line["val"]
+        for line in read_lines(Path(found["folder"]) / "trials.jsonl")[1:]
+        if line["trial"] == found["trial"]
+    }
+    data = load("cornell")
+    chosen = read_toml(Path(found["recipe"]), "node2seq", recipe_for("node2seq", None))
+    for seed, accuracy in tried.items():
+        split = make_split(data, seed=seed)
+        (outcome,) = train_together(
+            data, [Training("node2seq", chosen, split, seed, judge=True)], device="cpu"
+        )
+        assert outcome.judged == pytest.approx(accuracy, abs=1e-12)
+    trained = cli("train", "--config", found["recipe"], "--seed", 100, "--json").json
+    (whole,) = train_together(
+        data, [Training("node2seq", chosen, make_split(data, seed=100), 100)], device="cpu"
+    )
+    assert whole.result is not None
+    assert trained["metrics"]["val"]["accuracy"] == pytest.approx(whole.result.val.accuracy, abs=1e-12)
+
+
+def test_the_page_stands_alone_and_shows_what_mattered(cli):
+    done = cli("tune", "karate", *SHORT, "--sampler", "halving")
+    assert done.status == 0, done.err
+    folder = Path("runs/tune-karate-node2seq-paper")
+    page = (folder / "report.html").read_text()
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", page)
+    assert "without the test nodes of each split" in page
+    seen = _Tables(page)
+    importance, best, recipe = seen.tables
+    assert importance[0] == ["setting", "share", "chosen"]
+    assert {"lr", "readout", "position"} <= {row[0] for row in importance[1:]}
+    assert best[0][:5] == ["trial", "splits", "mean", "sd", "epoch"]
+    assert best[1][1] == "3", "the chosen one first, with its further split"
+    assert ["epochs", "8"] in recipe
+    assert seen.charts == ["Validation accuracy by trial"]
+    again = cli("tune", "karate", *SHORT, "--sampler", "halving")
+    assert "program" in done.out
+    assert "program" not in again.out, "what was trained is not trained again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["texas", "--seeds", "0-4"], "seed 0: seeds below 100 are kept for reported figures"),
+        (["texas", "--final-seeds", "19-21"], "seeds below 100"),
+        (["texas", "--rule", "halves"], "'redrawn'"),
+        (["texas", "--sampler", "grid"], "Choose one of 'bayes', 'halving'"),
+        (["texas", "--space", "papers"], "Perhaps paper was meant"),
+        (["texas", "--model", "node2sec"], "Perhaps node2seq was meant"),
+        (["texas", "--trials", "1"], "trials=1: too few"),
+        (["texas", "--fix", "lr=fast"], "should be of type float"),
+        (["texas", "--label", "x"], "it tells how to read files of your own"),
+        ([], "no graph"),
+    ],
+)
+def test_bad_input_ends_in_a_sentence_before_any_work(cli, arguments, message):
+    done = cli("tune", *arguments)
+    assert done.status == 2
+    assert message in done.err
+    assert done.out == ""
+
+
+def test_another_search_is_not_mixed_in(cli):
+    arguments = ["tune", "karate", "--model", "mlp", "--sampler", "halving", *SHORT, "--out", "a"]
+    assert cli(*arguments).status == 0
+    before = Path("a/trials.jsonl").read_text()
+    done = cli(*arguments, "--seed", "1")
+    assert done.status == 2
+    assert "started with another plan" in done.err
+    assert Path("a/trials.jsonl").read_text() == before
+
+
+def test_without_optuna_halving_still_works(cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    done = cli("tune", "karate", "--model", "mlp", *SHORT)
+    assert done.status == 2
+    assert "pip install 'node2seq[tune]'" in done.err
+    assert cli("tune", "karate", "--model", "mlp", "--sampler", "halving", *SHORT).status == 0
+
+
+def test_a_terminal_sees_how_far_a_program_is():
+    console = Console(file=StringIO(), force_terminal=True, width=120)
+    with tune._progress(console) as (say, tell):
+        assert tell is not None
+        tell(Standing(program=2, programs=5, runs=40, share=0.5))
+        say("[a line]")
+    shown = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "program 2 of 5, 40 runs" in shown
+    assert "[a line]" in shown
+    plain = Console(file=StringIO())
+    with tune._progress(plain) as (_, tell):
+        assert tell is None, "a log file gets lines only"
+
+
+def test_the_share_of_a_program_grows_to_one(tmp_path):
+    seen: list[Standing] = []
+    request = Request(
+        Source(name="karate"),
+        tmp_path / "trials.jsonl",
+        model="mlp",
+        fix=("epochs=30", "hidden_channels=4", "row_normalize=false"),
+        plan=Halving(trials=2, seeds=(100, 101), final_seeds=(200,), generations=0),
+    )
+    run(request, lambda _: None, seen.append)
+    first = [standing for standing in seen if standing.runs == 4]
+    assert len(first) > 1
+    assert [standing.share for standing in first] == sorted({standing.share for standing in first})
+    assert 0.0 < first[0].share < first[-1].share <= 1.0
+
+
+class _Tables(HTMLParser):
+    """The tables of a page as lists of rows of texts, and the names of its charts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.charts: list[str | None] = []
+        self._inside = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag == "svg":
+            self.charts.append(dict(attrs)["aria-label"])
+        self._inside = tag in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.tables[-1][-1].append(data)
+            self._inside = False

@@ -1,0 +1,242 @@
+"""The results page: right figures, and the same bytes from the same rows."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from node2seq.experiments import Cell, Store, recipe_of
+from node2seq.experiments.cells import Key, recipe_to_row
+from node2seq.experiments.history import makings_of
+from node2seq.experiments.render import build, render
+from node2seq.experiments.summary import Sample, costs_of, paired_difference
+from node2seq.recipes import RECIPES
+from node2seq.reporting.document import Grid, to_latex, to_markdown
+from node2seq.train.recipe import recipe
+
+ROOT = Path(__file__).parents[2]
+
+
+def made_up_rows() -> list[dict]:
+    draw = random.Random(4)
+    rows = []
+    for model, column in (("gcn", "cora-f"), ("sgc", "cora-f"), ("gcn", "texas"), ("node2seq", "texas")):
+        for seed in range(20):
+            rows.append(
+                {
+                    **Key(model, column, "paper", "main", seed)._asdict(),
+                    "val": 0.8,
+                    "test": round(draw.uniform(0.6, 0.9), 3),
+                    "test_nodes": 1000,
+                    **({"test_rest": 0.7} if column == "cora-f" else {}),
+                    "epoch": 10,
+                    "epochs": 20,
+                    "seconds": 2.0,
+                    "recipe": recipe_to_row(recipe_of(Cell(model, column))),
+                    "device": "a device",
+                    "versions": {},
+                    "commit": None,
+                    "call": "first" if seed < 10 else "second",
+                    "jobs": 2,
+                    "at": float(seed),
+                }
+            )
+    return rows
+
+
+def store_of(rows: list[dict], folder: Path) -> Path:
+    store = Store(folder)
+    for row in rows:
+        store.append(row)
+    return folder
+
+
+def test_the_same_rows_give_the_same_bytes_in_any_order(tmp_path: Path) -> None:
+    rows = made_up_rows()
+    first = render(store_of(rows, tmp_path / "a"), tmp_path / "docs-a")
+    random.Random(0).shuffle(rows)
+    second = render(store_of(rows, tmp_path / "b"), tmp_path / "docs-b")
+    assert [path.name for path in first] == ["results.md", "results.tex", "results.html"]
+    for a, b in zip(first, second, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_committed_pages_are_what_the_committed_rows_give(tmp_path: Path) -> None:
+    if not (ROOT / "docs/results.md").exists():
+        pytest.skip("no results are committed yet")
+    for path in render(ROOT / "results", tmp_path):
+        assert path.read_bytes() == (ROOT / "docs" / path.name).read_bytes(), path.name
+
+
+def test_figures_stand_beside_the_papers() -> None:
+    rows = made_up_rows()
+    tests = [100 * row["test"] for row in rows if row["model"] == "gcn" and row["column"] == "cora-f"]
+    mean, sd = statistics.fmean(tests), statistics.stdev(tests)
+    text = to_markdown(build(rows))
+    difference = f"{mean - 81.6:+.1f}".replace("-", "−")
+    assert f"{mean:.1f} ± {sd:.1f} (n = 20)<br>paper 81.6 ± 0.8, {difference}" in text
+    assert "–<br>paper 82.7 ± 0.7" in text  # nothing of LGCN yet
+    assert "GCN*" not in text.replace(r"GCN\*", "")
+
+
+def test_without_rows_the_page_shows_the_paper_alone() -> None:
+    text = to_markdown(build([]))
+    assert "paper 84.0 ± 0.6" in text
+    assert "Rendered from 0 rows" in text
+    assert "Paired" not in text
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a heading of the page, up to the next one of its kind."""
+    return text.split(f"\n## {title}", 1)[1].split("\n## ", 1)[0]
+
+
+def test_rows_of_other_variants_are_shown_apart() -> None:
+    rows = [{**row, "variant": "trial"} for row in made_up_rows()]
+    text = to_markdown(build(rows))
+    assert "trial, main" in section(text, "Other runs")
+    assert "(n = 20)<br>paper" not in text
+
+
+def test_plus_stands_beside_the_paper_and_never_in_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = recipe({"hidden_channels": 8, "taps": "scalar"}, {})
+    monkeypatch.setitem(RECIPES["plus"], "node2seq", {"texas": own})
+    paper = [row for row in made_up_rows() if row["model"] == "node2seq"]
+    better = [{**row, "variant": "plus", "test": row["test"] + 0.05} for row in paper]
+    ablated = [{**row, "study": "without few weights per tap", "test": row["test"] - 0.01} for row in better]
+    text = to_markdown(build([*paper, *better, *ablated]))
+    mean = statistics.fmean(100 * row["test"] for row in paper)
+    assert f"{mean:.1f} ±" in section(text, "Table 3: ")
+    assert f"{mean + 5:.1f} ±" not in section(text, "Table 3: ")
+    assert f"{mean + 5:.1f} ±" in section(text, "Table 3 with options")
+    assert f"{mean + 5:.1f} ±" in section(text, "Node2Seq against")
+    ablation = section(text, "Table 3 without one of the options")
+    assert "with all − without few weights per tap |  |  |  |  | +1.0 (20 pairs)<br>[+1.0, +1.0] |" in (
+        ablation.replace("| – ", "|  ")
+    )
+    assert "without averaged weights" not in ablation
+    assert "Other runs" not in text
+
+
+def test_it_is_said_where_node2seq_stands_to_the_paper() -> None:
+    runs = Sample({0: 80.0, 1: 82.0, 2: 81.0, 3: 81.0})  # 81.0, standard error 0.41
+    assert [runs.against(mean) for mean in (80.0, 81.0, 81.4, 81.5)] == [
+        "at or above",
+        "at or above",
+        "within one standard error",
+        "below",
+    ]
+    assert Sample({0: 80.96}).against(81.0) == "at or above"  # both are printed as 81.0
+    assert Sample({0: 80.9}).against(81.0) == "below"
+    text = to_markdown(build(made_up_rows()))
+    told = section(text, "Node2Seq against")
+    assert told.count("at or above") == 2  # the one column with rows, and the sum
+    assert "- paper: at or above in 1, within one standard error in 0, below in 0 of 11" in told
+    assert "plus:" not in told
+    assert "<br>at or above" not in section(text, "Table 2")  # no rows of Node2Seq there
+
+
+def test_tables_4_and_5_tell_their_paired_difference() -> None:
+    rows = []
+    for model, study, more in (
+        ("node2seq", "main", 0.02),
+        ("node2seq", "local", 0.0),
+        ("gcn*", "main", 0.05),
+    ):
+        for row in made_up_rows()[:20]:
+            rows.append({**row, "model": model, "study": study, "test": row["test"] + more})
+    text = to_markdown(build(rows))
+    assert "| with non-local − local | +2.0 (20 pairs)<br>[+2.0, +2.0] | – |" in section(text, "Table 4")
+    assert r"| Node2Seq − GCN\* | −3.0 (20 pairs)<br>[−3.0, −3.0] | – |" in section(text, "Table 5")
+    assert "####" not in section(text, "Table 5")
+
+
+def test_retired_rows_are_told() -> None:
+    rows = made_up_rows()
+    old = [{**row, "recipe": {**row["recipe"], "row_normalize": "past"}} for row in rows[:20]]
+    assert "no row was ever made anew" in to_markdown(build(rows))
+    assert "| Cora-F | GCN | main | 2 |" in to_markdown(build(rows, old))
+
+
+def with_recipe(rows: list[dict], row_normalize: str) -> list[dict]:
+    """The same rows as if made with another recipe."""
+    return [{**row, "recipe": {**row["recipe"], "row_normalize": row_normalize}} for row in rows]
+
+
+def test_times_are_counted_by_what_the_rows_say() -> None:
+    rows = made_up_rows()
+    cell, own = Cell("gcn", "cora-f"), made_up_rows()[:20]
+    first, second = with_recipe(own, "first"), with_recipe(own, "second")
+
+    def times(retired: list[dict], current: list[dict] = rows) -> list[int]:
+        return [sample.n for sample in makings_of(current, retired)[cell]]
+
+    assert times([]) == [20]
+    assert times(first + second) == [20, 20, 20]
+    assert times(first + own + second) == [20, 20, 20, 20]  # its recipe went and came back
+    assert times(own) == [20, 20]  # made anew with the recipe that it had
+    assert times(first[:5]) == [5, 20]  # stopped after five seeds
+    in_two_calls = [{**row, "call": "third" if row["seed"] < 7 else "fourth"} for row in first]
+    assert times(in_two_calls) == [20, 20]
+    assert times(first, current=rows[20:]) == [20]
+    means = [sample.mean for sample in makings_of(rows, [{**row, "test": 0.5} for row in first])[cell]]
+    assert means == [50.0, pytest.approx(100 * statistics.fmean(row["test"] for row in own))]
+
+
+def test_a_cell_that_was_dropped_was_not_made_twice() -> None:
+    rows = made_up_rows()
+    dropped = [{**row, "study": "without node dropout"} for row in with_recipe(rows[60:], "past")]
+    told = section(to_markdown(build(rows, dropped)), "How often")
+    assert "Once for every cell: no row was ever made anew." in told
+    assert "not made again" in told
+    assert "- Texas, Node2Seq, without node dropout: once\n" in told
+    assert "| Texas |" not in told
+    told = section(to_markdown(build(rows, [*dropped, *with_recipe(rows[:20], "past")])), "How often")
+    assert "| Cora-F | GCN | main | 2 |" in told
+    assert "without node dropout: once" in told
+
+
+def test_paired_differences() -> None:
+    first = Sample({seed: 80.0 + seed for seed in range(20)})
+    second = Sample({seed: 79.0 + seed for seed in range(5, 25)})
+    found = paired_difference(first, second)
+    assert found is not None
+    assert (found.mean, found.low, found.high, found.n) == (1.0, 1.0, 1.0, 15)
+    assert paired_difference(first, Sample({0: 1.0})) is None
+    noisy = Sample({seed: 80.0 + (seed * 7919 % 13) for seed in range(20)})
+    found = paired_difference(noisy, first)
+    assert found is not None
+    assert found.low < found.mean < found.high
+    spread = statistics.stdev(noisy.tests[s] - first.tests[s] for s in range(20)) / 20**0.5
+    assert 3.0 * spread < found.high - found.low < 4.6 * spread
+
+
+def test_wall_time_is_summed_over_calls() -> None:
+    rows = [row for row in made_up_rows() if row["model"] == "sgc"]
+    (cost,) = costs_of(rows)
+    assert (cost.runs, cost.wall_seconds, cost.training_seconds) == (20, 9.0 + 19.0, 40.0)
+    assert cost.together == "1"  # rows of before runs were trained together do not say so
+    (cost,) = costs_of([*rows[:10], *({**row, "together": [3, 4, 5]} for row in rows[10:])])
+    assert cost.together == "1, 3"
+    took = section(to_markdown(build(made_up_rows())), "What it took")
+    assert "| Tables 2 to 6, all models | a device | 2 | 1 | 80 | 1600 | 160 s | 28 s |" in took
+
+
+def test_pictures_are_well_formed(tmp_path: Path) -> None:
+    page = render(store_of(made_up_rows(), tmp_path / "r"), tmp_path / "d")[2].read_text()
+    pictures = [part.split("</svg>")[0] for part in page.split("<svg")[1:]]
+    assert len(pictures) >= 2
+    for picture in pictures:
+        tree = ElementTree.fromstring(f"<svg{picture}</svg>")
+        assert len(tree.findall(".//{http://www.w3.org/2000/svg}rect")) > 2
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_latex_escapes_what_it_must() -> None:
+    text = to_latex([Grid(["", "50 %"], [["a_b", "1 ± 2\n3 & 4"]])])
+    assert r"a\_b & \begin{tabular}[t]{@{}r@{}}1 $\pm$ 2 \\ 3 \& 4\end{tabular} \\" in text
+    assert r"50 \%" in text

@@ -1,0 +1,119 @@
+"""The store: no row lost, doubled or half-written, whoever writes and whatever kills them."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from node2seq.errors import Node2SeqError
+from node2seq.experiments import Key, Store
+from node2seq.storage.files import append_line
+
+
+def row(seed: int, **more: object) -> dict:
+    return {"model": "gcn", "column": "texas", "variant": "paper", "study": "main", "seed": seed, **more}
+
+
+def test_a_key_is_written_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.append(row(0, test=0.5))
+    assert not store.append(row(0, test=0.9))
+    assert [json.loads(line)["test"] for line in store.path.read_text().splitlines()] == [0.5]
+
+
+@pytest.mark.parametrize("left", [b'{"model": "gcn", "col', b"x" * 10_000])
+def test_half_a_line_is_cut_off_before_the_next(tmp_path: Path, left: bytes) -> None:
+    store = Store(tmp_path)
+    store.append(row(0))
+    with store.path.open("ab") as file:
+        file.write(left)
+    other = Store(tmp_path)
+    assert len(other.refresh()) == 1
+    assert other.append(row(1))
+    assert [json.loads(line)["seed"] for line in store.path.read_text().splitlines()] == [0, 1]
+    assert [r["seed"] for r in store.refresh()] == [0, 1]
+    assert store.refresh() == []
+
+
+def test_half_a_first_line_is_cut_off_too(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_bytes(b'{"model"')
+    assert Store(tmp_path).append(row(0))
+    assert len(Store(tmp_path).refresh()) == 1
+
+
+def test_a_doubled_or_damaged_line_is_named(tmp_path: Path) -> None:
+    append_line(tmp_path / "runs.jsonl", json.dumps(row(0)))
+    append_line(tmp_path / "runs.jsonl", json.dumps(row(0)))
+    with pytest.raises(Node2SeqError, match="stands in it twice"):
+        Store(tmp_path).refresh()
+    (tmp_path / "runs.jsonl").write_text('{"model": "gcn"}\n')
+    with pytest.raises(Node2SeqError, match="it is not a row"):
+        Store(tmp_path).refresh()
+
+
+def _hold(folder: Path, key: Key, ready, end) -> None:
+    with Store(folder).claim(key) as mine:
+        ready.put(mine)
+        end.wait()
+
+
+@pytest.mark.slow
+def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, end = context.Queue(), context.Event()
+    key = Key("gcn", "texas", "paper", "main", 0)
+    holder = context.Process(target=_hold, args=(tmp_path, key, ready, end))
+    holder.start()
+    assert ready.get(timeout=60)
+    store = Store(tmp_path)
+    with store.claim(key) as mine:
+        assert not mine
+    with store.claim(key._replace(seed=1)) as mine:
+        assert mine
+    holder.kill()
+    holder.join()
+    with store.claim(key) as mine:
+        assert mine
+
+
+def test_a_finished_run_cannot_be_claimed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    Store(tmp_path).append(row(0))
+    with store.claim(Key.of(row(0))) as mine:
+        assert not mine
+
+
+def _append_many(folder: Path, seeds: range) -> None:
+    store = Store(folder)
+    for seed in seeds:
+        store.append(row(seed, text="x" * 2000))
+
+
+@pytest.mark.slow
+def test_many_processes_write_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    # Overlapping seeds: each is to be written once, by whoever is first.
+    writers = [
+        context.Process(target=_append_many, args=(tmp_path, range(n * 20, n * 20 + 40))) for n in range(3)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    store = Store(tmp_path)
+    assert sorted(r["seed"] for r in store.refresh()) == list(range(80))
+
+
+def test_retired_rows_are_kept_and_can_be_made_anew(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), Store(tmp_path)
+    for seed in range(3):
+        store.append(row(seed, test=0.1))
+    other.refresh()
+    assert store.retire([Key.of(row(1)), Key.of(row(7))]) == 1
+    assert [r["seed"] for r in store.retired()] == [1]
+    assert store.append(row(1, test=0.2))
+    other.refresh()
+    assert {key.seed: r["test"] for key, r in other.rows.items()} == {0: 0.1, 2: 0.1, 1: 0.2}

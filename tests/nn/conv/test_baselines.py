@@ -1,0 +1,122 @@
+"""Our layers against those of PyTorch Geometric: same parameters, same outputs, same gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+
+from node2seq import ops
+from node2seq.nn.models.cheby import ChebConv
+from node2seq.nn.models.gat import GATConv
+from node2seq.nn.models.gin import GINConv
+from node2seq.nn.models.sgc import SGConv
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+PAIRS: dict[str, tuple[Callable[..., nn.Module], Callable[[], nn.Module]]] = {
+    "gat": (lambda **o: GATConv(6, 4, 3, **o), lambda: pyg.GATConv(6, 4, 3)),
+    "gat-mean": (lambda **o: GATConv(6, 4, 2, concat=False, **o), lambda: pyg.GATConv(6, 4, 2, concat=False)),
+    "gat-bare": (
+        lambda **o: GATConv(6, 4, 2, add_self_loops=False, bias=False, **o),
+        lambda: pyg.GATConv(6, 4, 2, add_self_loops=False, bias=False),
+    ),
+    "cheby-1": (lambda **o: ChebConv(6, 4, 1, **o), lambda: pyg.ChebConv(6, 4, 1)),
+    "cheby-2": (lambda **o: ChebConv(6, 4, 2, **o), lambda: pyg.ChebConv(6, 4, 2)),
+    "cheby-3": (lambda **o: ChebConv(6, 4, 3, **o), lambda: pyg.ChebConv(6, 4, 3)),
+    "cheby-5": (lambda **o: ChebConv(6, 4, 5, **o), lambda: pyg.ChebConv(6, 4, 5)),
+    "sgc": (lambda **o: SGConv(6, 4, 3, **o), lambda: pyg.SGConv(6, 4, 3)),
+    "gin": (lambda **o: GINConv(mlp(), train_eps=True, **o), lambda: pyg.GINConv(mlp(), train_eps=True)),
+}
+
+
+def graphs() -> dict[str, tuple[Tensor, int]]:
+    generator = torch.Generator().manual_seed(0)
+    directed = torch.randint(20, (2, 60), generator=generator)  # with duplicates and self loops
+    assert (directed[0] == directed[1]).any()
+    return {
+        "directed, with loops and duplicates": (directed, 23),
+        "undirected": (torch.cat([directed, directed.flip(0)], dim=1), 23),
+        "no edges": (directed[:, :0], 5),
+    }
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+@pytest.mark.parametrize("shape", graphs())
+@pytest.mark.parametrize("name", PAIRS)
+def test_layers_equal_those_of_pyg(name: str, shape: str, backend: str) -> None:
+    if name.startswith("cheby") and shape == "no edges":
+        pytest.skip("PyG's layer takes the largest of no weights")
+    edge_index, nodes = graphs()[shape]
+    make_ours, make_theirs = PAIRS[name]
+    ours, theirs = make_ours(backend=backend).double(), make_theirs().double()
+    shapes = {key: p.shape for key, p in ours.named_parameters()}
+    assert shapes == {key: p.shape for key, p in theirs.named_parameters()}
+    theirs.load_state_dict({key: ours.state_dict()[key] for key in theirs.state_dict()})
+
+    results: list[list[Any]] = []
+    for layer in (ours, theirs):
+        torch.manual_seed(1)
+        x = torch.randn(nodes, 6, dtype=torch.float64, requires_grad=True)
+        out = layer(x, edge_index)
+        (out * torch.randn_like(out)).sum().backward()
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in layer.parameters()]
+        results.append([out, x.grad, *grads])
+    for mine, pygs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, pygs, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gat", "cheby-3", "sgc", "gin"])
+def test_the_fused_path_sends_no_messages(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a message was sent")
+
+    layer = PAIRS[name][0]()
+    edge_index = graphs()["undirected"][0]
+    monkeypatch.setattr(layer, "propagate", refuse)
+    layer(torch.randn(23, 6), edge_index)
+    layer.register_message_forward_hook(lambda *_: None)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(AssertionError, match="a message was sent"):
+        layer(torch.randn(23, 6), edge_index)
+
+
+@pytest.mark.parametrize("name", ["gat", "cheby-3", "sgc", "gin"])
+def test_a_hook_does_not_change_the_output(name: str) -> None:
+    layer = PAIRS[name][0]().double()
+    edge_index = graphs()["undirected"][0]
+    x = torch.randn(23, 6, dtype=torch.float64)
+    fused = layer(x, edge_index)
+    layer.register_message_forward_hook(lambda *_: None)  # pyright: ignore[reportCallIssue]
+    torch.testing.assert_close(layer(x, edge_index), fused, atol=1e-10, rtol=1e-10)
+
+
+def test_attention_dropout_goes_by_edge_not_by_batch() -> None:
+    """Dropping whole attentions of a part of the graph drops the same ones as in the whole."""
+    edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]])
+    x = torch.randn(6, 6)
+    torch.manual_seed(2)
+    layer = GATConv(6, 4, 8, dropout=0.6)
+    whole = layer(x, edge_index)
+    layer.attention_dropout.step.zero_()
+    part = layer(x[2:], edge_index[:, 2:] - 2, torch.arange(2, 6))
+    torch.testing.assert_close(part, whole[2:])
+    layer.attention_dropout.step.zero_()
+    assert not torch.allclose(layer(x[2:], edge_index[:, 2:] - 2), whole[2:])
+
+
+def test_the_share_of_dropped_attentions() -> None:
+    layer = GATConv(1, 1, 8, dropout=0.6)
+    nodes = 200
+    edge_index = torch.cartesian_prod(torch.arange(nodes), torch.arange(nodes)).t()
+    source, target = edge_index
+    sequences = ops.build_sequences(source, target, nodes, nodes, add_self_loops=False, merge_duplicates=True)
+    kept = layer._drop(torch.ones(8, nodes * nodes), sequences, None) > 0
+    assert abs(kept.double().mean().item() - 0.4) < 0.003
+    assert (kept.double().mean(dim=1) - 0.4).abs().max() < 0.01

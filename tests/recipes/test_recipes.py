@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+from node2seq.data import NAMES
+from node2seq.errors import Node2SeqError
+from node2seq.experiments.paper import COLUMN_TITLES
+from node2seq.nn.models import MODELS
+from node2seq.recipes import RECIPES, Recipe, paper, recipe_for
+from node2seq.runs.pretrained import complete_options
+from node2seq.train.recipe import changed, recipe
+
+CASES = [
+    (variant, model, data)
+    for variant, by_model in RECIPES.items()
+    for model, by_data in by_model.items()
+    for data in by_data
+]
+
+
+def test_every_recipe_is_seen():
+    assert list(RECIPES) == ["paper", "plus", "directed"]
+    for by_model in RECIPES.values():
+        assert set(by_model) <= set(MODELS)
+        for by_data in by_model.values():
+            assert set(by_data) - {""} <= set(NAMES)
+    for by_data in RECIPES["paper"].values():
+        assert "" in by_data
+    assert set(COLUMN_TITLES) <= set(RECIPES["paper"]["node2seq"])
+    assert set(RECIPES["directed"]["node2seq"]) <= {"chameleon", "squirrel"}
+
+
+@pytest.mark.parametrize(("variant", "model", "data"), CASES)
+def test_every_recipe_names_its_source_and_builds_its_model(variant: str, model: str, data: str):
+    found = RECIPES[variant][model][data]
+    assert found.source
+    options = complete_options(model, found.options, "recipe")
+    assert options.get("directed", False) == (variant == "directed")
+    network = MODELS[model](12, out_channels=3, **options).eval()
+    no_edges = torch.zeros(2, 0, dtype=torch.long)
+    assert network(torch.randn(4, 12), no_edges).shape == (4, 3)
+
+
+@pytest.mark.parametrize("model", sorted(set(MODELS) - set(paper.RECIPES)))
+def test_every_other_model_takes_the_default(model: str):
+    complete_options(model, recipe_for(model, "cora-r").options, "recipe")
+    assert recipe_for(model) is paper.DEFAULT
+
+
+def test_a_graph_of_ones_own_takes_the_entry_for_any_graph():
+    assert recipe_for("gat", None) is recipe_for("gat", "karate") is paper.RECIPES["gat"][""]
+    assert recipe_for("gat", "cora-r") is paper.RECIPES["gat"]["cora-r"]
+
+
+def test_other_variants_have_no_default():
+    with pytest.raises(Node2SeqError, match="there is no recipe for it"):
+        recipe_for("node2seq", "karate", "plus")
+    with pytest.raises(Node2SeqError, match="a graph of your own"):
+        recipe_for("node2seq", None, "directed")
+    with pytest.raises(Node2SeqError, match="there is no such choice"):
+        recipe_for("node2seq", "cora-r", "minus")
+
+
+def test_a_change_finds_its_place():
+    base = recipe({"hidden_channels": 8}, {"lr": 0.5})
+    assert changed(base, "us", row_normalize=True, lr=0.1, hidden_channels=4, hops=2) == Recipe(
+        {"hidden_channels": 4, "hops": 2}, recipe({}, {"lr": 0.1}).settings, True, "us"
+    )
+    assert changed(base) == base

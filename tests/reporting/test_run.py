@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from node2seq.reporting.charts import Line, line_chart, nice_ticks
+from node2seq.reporting.run import render, write_report
+from node2seq.runs.folder import RunConfig, RunFolder, Source
+from node2seq.runs.runner import train_run
+from node2seq.train.settings import TrainSettings
+
+CONFIG = RunConfig(Source(name="karate"), options={"hidden_channels": 4}, settings=TrainSettings(epochs=8))
+VOID = {"meta", "line", "circle", "polyline"}
+
+
+class Checker(HTMLParser):
+    """Notes tags that are not closed, and everything that could reach out of the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+        self.faults: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "img", "iframe", "object", "a", "base"):
+            self.outside.append(tag)
+        self.outside += [name for name, _ in attrs if name in ("src", "href") or name.startswith("on")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(tag)
+
+
+def check(page: str) -> None:
+    checker = Checker()
+    checker.feed(page)
+    assert checker.faults == []
+    assert checker.open == []
+    assert checker.outside == []
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", page)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "karate"
+    train_run(CONFIG, path)
+    train_run(replace(CONFIG, model="gcn", options={"hidden_channels": 4}), path / "baseline-gcn")
+    return path
+
+
+def test_a_page_that_stands_alone(run: Path):
+    page = write_report(run).read_text()
+    check(page)
+    for text in (
+        "node2seq on karate",
+        "Learning curves",
+        "Comparison on the same split",
+        "Class by class",
+        "Who was taken for whom",
+        "kernel_size",
+        "weight_decay",
+        "60/20/20",
+        "torch_geometric",
+        "prefers-color-scheme: dark",
+    ):
+        assert text in page
+    assert page.count("<svg") == 2
+    assert page.count("<polyline") == 4
+
+
+def test_what_the_user_named_is_text_not_markup(run: Path):
+    folder = RunFolder(run)
+    nasty = '<script>alert("x")</script>'
+    folder.config["graph"]["class_names"] = [nasty, "b&b", "c'", "d"]
+    folder.config["graph"]["files"] = {f"/tmp/{nasty}.csv": "0" * 64}
+    folder.config["environment"]["device"] = nasty
+    page = render(folder)
+    check(page)
+    assert nasty not in page
+    assert "&lt;script&gt;" in page
+    assert "b&amp;b" in page
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 7, 2500])
+def test_charts_of_any_length(epochs: int):
+    values = [1 / (1 + i) for i in range(epochs)]
+    chart = line_chart("Loss", [Line("a", "first", values)], marked=epochs)
+    check(chart)
+    assert "nan" not in chart
+    points = re.findall(r"([\d.]+),([\d.]+)", chart)
+    assert 1 <= len(points) <= 1001
+    assert all(0 <= float(x) <= 560 and 0 <= float(y) <= 300 for x, y in points)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.62, 1, [0.6, 0.7, 0.8, 0.9, 1.0]),
+        (0, 1.93, [0, 0.5, 1, 1.5, 2]),
+        (3, 3, [3, 4, 5, 6]),
+        (0, 0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+    ],
+)
+def test_nice_ticks(low: float, high: float, ticks: list[float]):
+    assert nice_ticks(low, high) == ticks

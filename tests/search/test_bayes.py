@@ -1,0 +1,116 @@
+"""The search with optuna: generations of one shape, pruning, a journal that outlives a kill."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node2seq import Node2SeqError
+from node2seq.data import load
+from node2seq.recipes import recipe_for
+from node2seq.runs.folder import Source
+from node2seq.search import evaluate
+from node2seq.search.bayes import Bayes, journal_file
+from node2seq.search.session import Request, run
+
+PLAN = Bayes(trials=8, seeds=(100, 101), final_seeds=(200,), finalists=2, batch=4)
+
+
+@pytest.fixture
+def quick(real_data, tmp_path: Path) -> Request:
+    real_data("texas", load)
+    fix = ("epochs=4", "hidden_channels=[4, 8, 12, 16]")
+    return Request(Source(name="texas"), tmp_path / "trials.jsonl", model="gcn", fix=fix, plan=PLAN)
+
+
+def states(request: Request) -> list[str]:
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal_file(request.out))))
+    study = optuna.load_study(study_name="node2seq", storage=storage)
+    return [trial.state.name for trial in study.get_trials()]
+
+
+def test_a_generation_is_one_program_and_the_journal_has_it(quick):
+    said: list[str] = []
+    found = run(quick, said.append)
+    assert found.finished
+    assert states(quick) == ["COMPLETE"] * 8
+    generations = [line for line in said if line.startswith("trials from")]
+    assert generations == [f"trials from {first}: 4 settings on 2 splits" for first in (0, 4)]
+    assert sum("program 1 of 1: 8 runs" in line for line in said) == 2
+    trials = list(found.trials)
+    for generation in (trials[:4], trials[4:8]):
+        assert len({(t.settings["hidden_channels"], t.settings["row_normalize"]) for t in generation}) == 1
+        assert len({t.settings["lr"] for t in generation}) == 4
+    # The recipe's own settings come first, moved to the choices that were left.
+    known = recipe_for("gcn", "texas").settings.lr
+    assert (trials[0].settings["lr"], trials[0].settings["hidden_channels"]) == (known, 12)
+    assert sorted(len(trial.accuracies) for trial in trials) == [2] * 6 + [3] * 2
+    again: list[str] = []
+    assert run(quick, again.append).recipe == found.recipe
+    assert not [line for line in again if "program" in line]
+
+
+@pytest.mark.slow
+def test_the_same_seed_proposes_the_same(quick, tmp_path):
+    def settings(out: str) -> list[dict[str, Any]]:
+        return [t.settings for t in run(replace(quick, out=tmp_path / out), lambda _: None).trials]
+
+    assert settings("a.jsonl") == settings("b.jsonl")
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_asked_for_is_trained_first(quick, monkeypatch):
+    real = evaluate.train_together
+    calls = []
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(evaluate, "train_together", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(quick, lambda _: None)
+    assert states(quick) == ["COMPLETE"] * 4 + ["RUNNING"] * 4
+    asked = [line for line in journal_file(quick.out).read_text().splitlines() if "param_name" in line]
+    said: list[str] = []
+    found = run(quick, said.append)
+    assert said[0] == "taken up: 4 settings on 2 splits"
+    assert states(quick) == ["COMPLETE"] * 4 + ["FAIL"] * 4 + ["COMPLETE"] * 4
+    assert found.finished
+    assert len(found.trials) == 8
+    after = [line for line in journal_file(quick.out).read_text().splitlines() if "param_name" in line]
+    values = lambda lines: [line.partition('"param_name"')[2] for line in lines]  # noqa: E731
+    places = len(asked) // 2
+    assert values(after)[2 * places :] == values(asked)[places:], "the same settings as before"
+
+
+@pytest.mark.slow
+def test_trials_that_are_behind_are_cut_short(quick):
+    hopeless = replace(
+        quick,
+        fix=("epochs=60", "hidden_channels=8", "row_normalize=true", "lr=[1e-9, 0.05]"),
+        plan=replace(PLAN, trials=12),
+    )
+    found = run(hopeless, lambda _: None)
+    pruned = [trial for trial in found.trials if trial.pruned]
+    late = [t for t in found.trials if t.stage != "trials from 0" and t.settings["lr"] == 1e-9]
+    assert late
+    assert all(trial.pruned for trial in late), "whoever does not learn is behind, once others have ended"
+    assert states(hopeless).count("PRUNED") == len(pruned)
+    assert found.recipe.settings.lr == 0.05
+    assert not found.best.pruned
+
+
+def test_without_optuna_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(Node2SeqError, match=r"pip install 'node2seq\[tune\]'.*--sampler halving"):
+        Bayes()

@@ -1,0 +1,411 @@
+"""Search of settings: spaces, seeds, trials that outlive a kill, recipes that can be trained again."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from node2seq import MODELS, Node2SeqError
+from node2seq.data import load, make_split
+from node2seq.recipes import Recipe, recipe_for
+from node2seq.runs.folder import Source
+from node2seq.search import evaluate
+from node2seq.search.__main__ import parse
+from node2seq.search.halving import Halving
+from node2seq.search.importance import importances
+from node2seq.search.recipe import parse_setting, read_toml, settings_of, to_toml, with_settings
+from node2seq.search.seeds import parse_seeds
+from node2seq.search.session import Request, prepare, run
+from node2seq.search.space import Choice, LogUniform, Space, Uniform, near, stratified
+from node2seq.search.spaces import GIVEN, SPACES
+from node2seq.search.trials import Trial, Trials, best_of, most_trusted
+from node2seq.train.settings import TrainSettings
+from node2seq.train.stacking import PER_RUN
+from node2seq.train.together import Training
+
+ALL = [(name, model) for name, spaces in SPACES.items() for model in spaces]
+SMALL = Halving(trials=8, seeds=(100, 101, 102), final_seeds=(200, 201), generations=2, finalists=2)
+
+
+@pytest.fixture
+def texas(real_data) -> Source:
+    real_data("texas", load)
+    return Source(name="texas")
+
+
+def request(texas: Source, out: Path, **changes: Any) -> Request:
+    quick = Request(texas, out, model="gcn", fix=("epochs=4", "hidden_channels=[4, 8]"), plan=SMALL)
+    return replace(quick, **changes)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """What was trained, without how long it took."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def in_order(path: Path) -> list[dict[str, Any]]:
+    """The same, whatever was trained first."""
+    return sorted(rows(path), key=lambda row: (row["trial"], row["seed"]))
+
+
+def test_every_value_has_a_place_and_is_found_there_again():
+    for known in (
+        Choice((1, "a", None)),
+        Uniform(-0.2, 0.2),
+        LogUniform(1e-5, 0.1),
+        LogUniform(1e-3, 1, 0.25),
+    ):
+        for place in (0.0, 0.1, 0.3, 0.5, 0.77, 1.0):
+            value = known.at(place)
+            assert known.at(known.place_of(value)) == value, known
+    assert LogUniform(1e-3, 1.0, zero=0.25).at(0.2) == 0.0
+    assert LogUniform(1e-3, 1.0).at(0.5) == 0.0316
+    assert Uniform(0.0, 1.0).place_of(7.0) == 1.0
+
+
+def test_draws_cover_each_range_evenly():
+    drawn = stratified({"a": Choice((1, 2, 3)), "b": Uniform(0.0, 1.0)}, 30, random.Random(0))
+    assert sorted(settings["a"] for settings in drawn) == [1] * 10 + [2] * 10 + [3] * 10
+    tenths = sorted(int(settings["b"] * 10) for settings in drawn)
+    assert tenths == sorted(list(range(10)) * 3)
+
+
+def test_what_is_near_differs_a_little():
+    ranges = {"a": Uniform(0.0, 1.0), "b": LogUniform(0.01, 1.0)}
+    draw = random.Random(0)
+    start = {"a": 0.5, "b": 0.1}
+    found = [near(ranges, start, 0.05, draw) for _ in range(200)]
+    assert (
+        sum(settings != start for settings in found) > 190
+    )  # the others moved by less than three digits show
+    assert all(0.3 < settings["a"] < 0.7 for settings in found)
+    assert {settings["a"] == 0.5 for settings in found} == {True, False}
+
+
+@pytest.mark.parametrize(("name", "model"), ALL)
+def test_every_space_makes_models_and_trainings_of_one_program(name, model):
+    space = SPACES[name][model]
+    base = recipe_for(model)
+    for settings in stratified(space.ranges, 12, random.Random(1)):
+        recipe = with_settings(base, settings)
+        assert settings_of(model, recipe, settings) == settings
+        MODELS[model](6, out_channels=3, **recipe.options)
+    of_training = TrainSettings.__dataclass_fields__.keys() - {"views", "optimizer", "epochs", "patience"}
+    assert space.free.keys() <= of_training | PER_RUN
+    for shape in space.shape:
+        assert shape not in PER_RUN
+
+
+def test_the_paper_decides_what_its_tables_give_away():
+    base, space = prepare(Request(Source(name="cora-f"), Path("out")))
+    assert (base.options["kernel_size"], base.options["hops"]) == (10, 2)
+    assert not {"kernel_size", "hops"} & space.ranges.keys()
+    assert "taps" not in space.ranges
+    _, wider = prepare(Request(Source(name="cora-f"), Path("out"), space="plus"))
+    assert {"kernel_size", "hops", "taps", "views"} <= wider.shape.keys()
+    assert set(GIVEN["paper"]["node2seq"]) <= {
+        "cora-f",
+        "citeseer-f",
+        "citeseer-r",
+        "chameleon",
+        "squirrel",
+        "texas",
+    }
+
+
+def test_settings_can_be_fixed_or_left_to_a_few():
+    base, space = prepare(
+        Request(
+            Source(name="texas"),
+            Path("out"),
+            fix=("hops=1", "lr=0.02", "kernel_size=[3, 8]", "order=[attention, degree]"),
+        )
+    )
+    assert (base.options["hops"], base.settings.lr) == (1, 0.02)
+    assert not {"hops", "lr"} & space.ranges.keys()
+    assert space.shape["kernel_size"] == Choice((3, 8))
+    assert base.options["kernel_size"] == 3, "the search starts inside of what is left"
+    assert space.shape["order"] == Choice(("attention", "degree"))
+    assert "order" not in SPACES["paper"]["node2seq"].ranges
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("hops", "no = in it"),
+        ("hop=2", "Perhaps hops was meant"),
+        ("hops=two", "should be of type int"),
+        ("hops=true", "should be of type int"),
+        ("optimizer=sgd", "Literal"),
+        ("hops=[]", "should be of type int"),
+    ],
+)
+def test_what_cannot_be_fixed_is_told(text, reason):
+    with pytest.raises(Node2SeqError, match=reason):
+        parse_setting("node2seq", text)
+
+
+def test_fixed_values_have_the_type_of_the_setting():
+    assert parse_setting("node2seq", "threshold=0") == ("threshold", 0.0)
+    assert parse_setting("node2seq", "readout=mean") == ("readout", "mean")
+    assert parse_setting("gcn", "conv_weight_decay=none") == ("conv_weight_decay", None)
+    assert parse_setting("gcn", "row_normalize=true") == ("row_normalize", True)
+
+
+@pytest.mark.parametrize("seeds", ["0-19", "99", "100-104,3"])
+def test_seeds_of_reported_figures_are_refused(seeds):
+    with pytest.raises(Node2SeqError, match="kept for reported figures"):
+        Halving(seeds=parse_seeds(seeds))
+    with pytest.raises(Node2SeqError, match="kept for reported figures"):
+        Halving(final_seeds=parse_seeds(seeds))
+
+
+def test_seeds_are_read_and_checked():
+    assert parse_seeds("100-102,107") == (100, 101, 102, 107)
+    with pytest.raises(Node2SeqError, match="not whole numbers"):
+        parse_seeds("a-b")
+    with pytest.raises(Node2SeqError, match="once"):
+        Halving(seeds=(100, 101), final_seeds=(101,))
+
+
+def test_a_recipe_survives_its_file(tmp_path):
+    recipe = Recipe(
+        {"hidden_channels": 8, "threshold": -0.1, "readout": "mean"},
+        TrainSettings(epochs=7, lr=1e-5, patience=None, conv_weight_decay=None),
+        row_normalize=True,
+    )
+    path = tmp_path / "recipe.toml"
+    source = {"edges": 'a "b".csv', "reading": {"directed": True, "ignore": ["x"]}}
+    path.write_text(to_toml("node2seq", recipe, source, "why\nand how"))
+    other = Recipe({"hidden_channels": 64, "hops": 2}, TrainSettings(patience=3, conv_weight_decay=0.5))
+    read = read_toml(path, "node2seq", other)
+    assert settings_of("node2seq", read) == settings_of("node2seq", recipe)
+    # Nothing of the recipe that it is read over shows through, which None would let it.
+    assert (read.settings.patience, read.settings.conv_weight_decay) == (7, recipe.settings.weight_decay)
+    with pytest.raises(Node2SeqError, match="the search is for gcn"):
+        read_toml(path, "gcn", other)
+
+
+def test_importance_finds_the_setting_that_matters():
+    space = Space({"a": Choice((1, 2))}, {"b": Uniform(0.0, 1.0), "c": Uniform(0.0, 1.0)})
+    draw = random.Random(3)
+    trials = []
+    for number, settings in enumerate(stratified(space.ranges, 80, draw)):
+        value = 0.5 + 0.2 * (settings["b"] > 0.5) + 0.02 * draw.random()
+        trials.append(Trial(number, settings, "", {100: value}))
+    trials.append(Trial(80, {"a": 1, "b": 0.0, "c": 0.0}, "", {100: None}))
+    trials.append(Trial(81, {"a": 1, "b": 0.0, "c": 0.0}, "", {101: 0.9}))
+    found = importances(space, trials, (100,))
+    assert next(iter(found)) == "b"
+    assert found["b"] > 0.95
+    assert found["a"] < 0.1
+    assert found["c"] < 0.15
+
+
+def test_failed_and_pruned_trials_are_never_the_best():
+    good = Trial(0, {}, "", {100: 0.4, 101: 0.6})
+    failed = Trial(1, {}, "", {100: 0.9, 101: None})
+    pruned = Trial(2, {}, "", {100: 0.9, 101: 0.9}, pruned=True)
+    assert best_of([failed, pruned, good])[0] is good
+    assert most_trusted([failed, pruned, good]) is good
+    assert most_trusted([failed, pruned, Trial(4, {}, "")]) is None
+
+
+def test_few_splits_are_trusted_less():
+    often = Trial(0, {}, "", {seed: 0.7 + 0.05 * (-1) ** seed for seed in range(100, 116)})
+    lucky = Trial(1, {}, "", {100: 0.72, 101: 0.72})
+    better = Trial(2, {}, "", {seed: 0.75 + 0.05 * (-1) ** seed for seed in range(100, 110)})
+    assert most_trusted([often, lucky]) is often
+    assert most_trusted([often, lucky, better]) is better
+
+
+def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    trials = Trials(path, {"model": "gcn"})
+    one, two = trials.trial({"lr": 0.1}, "x"), trials.trial({"lr": 0.2}, "x")
+    assert trials.trial({"lr": 0.1}, "y") is one
+    trials.add([(two, 100, 0.5, 3, None, 0.1), (one, 100, None, None, "the loss became nan", 0.1)])
+    path.write_text(path.read_text() + '{"trial": 1, "se')
+    again = Trials(path, {"model": "gcn"})
+    assert len(again) == 0  # numbers go by the order of asking
+    assert again.trial({"lr": 0.1}, "x").accuracies == {100: None}
+    assert again.trial({"lr": 0.2}, "x").accuracies == {100: 0.5}
+    again.add([(two, 101, 0.7, 3, None, 0.1)])
+    assert Trials(path, {"model": "gcn"}).trial({"lr": 0.2}, "x").accuracies == {100: 0.5, 101: 0.7}
+    with pytest.raises(Node2SeqError, match="another model"):
+        Trials(path, {"model": "gat"})
+    path.write_text(path.read_text() + '{"trial": 1}\n')
+    with pytest.raises(Node2SeqError, match=r"line 5.*not a training"):
+        Trials(path, {"model": "gcn"})
+
+
+@pytest.mark.slow
+def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch):
+    judged: list[tuple[Training, float]] = []
+    real = evaluate.train_together
+
+    def spy(data, trainings, **kwargs):
+        outcomes = real(data, trainings, **kwargs)
+        for training, outcome in zip(trainings, outcomes, strict=True):
+            assert outcome.result is not None
+            assert outcome.judged is not None
+            judged.append((training, outcome.judged))
+        return outcomes
+
+    monkeypatch.setattr(evaluate, "train_together", spy)
+    found = run(request(texas, tmp_path / "a.jsonl"), lambda _: None)
+    trials = list(found.trials)
+    assert found.finished
+    for training, _ in judged:
+        whole, given = make_split(load("texas"), seed=training.seed), training.split
+        assert torch.equal(given.train, whole.train)
+        assert torch.equal(given.val, whole.val)
+        assert given.test.numel() == 0
+    assert sorted(row["val"] for row in rows(tmp_path / "a.jsonl")) == sorted(found for _, found in judged)
+    assert len(trials) == 8
+    assert {len(trial.accuracies) for trial in trials} == {2, 3, 5}
+    # The start, and nothing but the start, may be among the better without being better.
+    first = [trial for trial in trials if trial.stage == "anywhere"]
+    kept = [trial for trial in first if len(trial.accuracies) > 2]
+    ranked = best_of(first, (100, 101))
+    assert {trial.number for trial in kept} == {0, ranked[0].number, ranked[1].number}
+    assert found.best.mean() == max(t.mean() for t in trials if len(t.accuracies) == 5)
+    again = run(request(texas, tmp_path / "b.jsonl"), lambda _: None)
+    assert rows(tmp_path / "a.jsonl") == rows(tmp_path / "b.jsonl")
+    assert again.recipe == found.recipe
+    said: list[str] = []
+    run(request(texas, tmp_path / "a.jsonl"), said.append)
+    assert not [line for line in said if "program" in line], "all was trained before"
+
+
+@pytest.mark.slow
+def test_a_spent_budget_ends_between_programs_and_the_rest_follows(texas, tmp_path):
+    whole = run(request(texas, tmp_path / "whole.jsonl"), lambda _: None)
+    path = tmp_path / "parts.jsonl"
+    said: list[str] = []
+    with pytest.raises(Node2SeqError, match="nothing was trained"):
+        run(request(texas, path, budget_seconds=0.0), said.append)
+    slow = request(texas, path, budget_seconds=60.0)
+    real = time.monotonic
+    with pytest.MonkeyPatch.context() as patch:
+        ticks = iter(range(10**6))  # every look at the clock takes ten seconds
+        patch.setattr(evaluate.time, "monotonic", lambda: real() + 10 * next(ticks))
+        part = run(slow, said.append)
+    assert not part.finished
+    trained = len(rows(path))
+    assert 0 < trained < len(rows(tmp_path / "whole.jsonl"))
+    rest = run(replace(slow, budget_seconds=None), said.append)
+    assert rest.finished
+    assert rest.recipe == whole.recipe
+    assert in_order(path) == in_order(tmp_path / "whole.jsonl")
+
+
+def test_a_training_that_fails_is_kept_and_not_chosen(texas, tmp_path):
+    wild = request(texas, tmp_path / "a.jsonl", fix=("epochs=4", "hidden_channels=4", "lr=[1e30, 0.01]"))
+    found = run(replace(wild, plan=replace(SMALL, trials=6, generations=0)), lambda _: None)
+    errors = [row for row in rows(tmp_path / "a.jsonl") if "error" in row]
+    assert errors
+    assert all(row["settings"]["lr"] == 1e30 and row["val"] is None for row in errors)
+    assert found.recipe.settings.lr == 0.01
+
+
+def test_a_search_in_which_all_fails_says_so(texas, tmp_path):
+    wild = request(texas, tmp_path / "a.jsonl", fix=("epochs=4", "hidden_channels=4", "lr=1e30"))
+    with pytest.raises(Node2SeqError, match="every training that was to be compared failed"):
+        run(replace(wild, plan=replace(SMALL, trials=2, generations=0)), lambda _: None)
+    assert not (tmp_path / "a.toml").exists()
+
+
+def test_trials_can_be_cut_short(texas, tmp_path):
+    req = request(texas, tmp_path / "a.jsonl")
+    base, space = prepare(replace(req, fix=("epochs=60", "hidden_channels=4")))
+    trials = Trials(req.out, {})
+    asked: list[tuple[int, int]] = []
+    trainer = evaluate.Evaluator(
+        load("texas"), "gcn", base, space, trials, device=torch.device("cpu"),
+        budget=evaluate.Budget(None, 0.0), say=lambda _: None,
+    )  # fmt: skip
+    start = settings_of("gcn", base, space.ranges)
+    one, two = trials.trial(start, ""), trials.trial({**start, "lr": 0.002}, "")
+
+    def prune(trial: Trial, epoch: int, mean: float) -> bool:
+        asked.append((trial.number, epoch))
+        assert 0.0 <= mean <= 1.0
+        return trial is two
+
+    trainer.train([one, two], (100, 101), prune)
+    assert two.pruned
+    assert not one.pruned
+    assert [number for number, _ in asked].count(1) == 1
+    assert [number for number, _ in asked].count(0) > 1
+    assert two.mean() == float("-inf")
+    assert Trials(req.out, {}).trial(two.settings, "").pruned
+
+
+@pytest.mark.slow
+def test_a_killed_search_goes_on_as_if_nothing_had_happened(texas, tmp_path):
+    plan = Halving(trials=12, seeds=(100, 101, 102), final_seeds=(200, 201), generations=1)
+    whole = Request(texas, tmp_path / "whole.jsonl", model="gcn", fix=("epochs=20",), plan=plan)
+    run(whole, lambda _: None)
+    killed = tmp_path / "killed.jsonl"
+    arguments = [
+        *("--data", "texas", "--model", "gcn", "--fix", "epochs=20", "--trials", "12", "--generations", "1"),
+        *("--seeds", "100-102", "--final-seeds", "200-201", "--device", "cpu", "--out", str(killed)),
+    ]
+    command = [sys.executable, "-m", "node2seq.search", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while not killed.exists() or len(killed.read_text().splitlines()) < 3:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        process.kill()
+    killed.write_bytes(killed.read_bytes()[:-9])  # as if in the middle of a line
+    assert killed.read_text().count("\n") < whole.out.read_text().count("\n")
+    run(replace(whole, out=killed), lambda _: None)
+    assert in_order(killed) == in_order(whole.out)
+    assert killed.with_suffix(".toml").read_bytes() == whole.out.with_suffix(".toml").read_bytes()
+
+
+def test_one_command_names_many_searches():
+    many = parse(["--data", "texas", "cornell", "--model", "gcn", "gcn*", "--out", "a/{data}-{model}.jsonl"])
+    assert [(each.source.name, each.model, str(each.out)) for each in many] == [
+        ("texas", "gcn", "a/texas-gcn.jsonl"),
+        ("texas", "gcn*", "a/texas-gcn-star.jsonl"),
+        ("cornell", "gcn", "a/cornell-gcn.jsonl"),
+        ("cornell", "gcn*", "a/cornell-gcn-star.jsonl"),
+    ]
+    with pytest.raises(Node2SeqError, match="4 searches need a file each"):
+        parse(["--data", "texas", "cornell", "--model", "gcn", "gat", "--out", "a-{data}.jsonl"])
+
+
+@pytest.mark.slow
+def test_it_runs_where_only_torch_pyg_and_numpy_are(texas, tmp_path):
+    code = """
+import sys
+banned = {"typer", "rich", "pydantic", "safetensors", "polars", "optuna", "scipy", "pandas", "numba"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        importer = sys._getframe(1)
+        while importer and "importlib" in importer.f_code.co_filename:
+            importer = importer.f_back
+        if importer and "node2seq" in importer.f_globals.get("__name__", "") and name.split(".")[0] in banned:
+            raise ImportError(f"{name} is not installed")
+sys.meta_path.insert(0, Block())
+from node2seq.search.__main__ import main
+main()
+"""
+    arguments = ["--data", "texas", "--fix", "epochs=2", "--fix", "hidden_channels=4", "--trials", "2"]
+    arguments += ["--seeds", "100", "--final-seeds", "200", "--out", str(tmp_path / "a.jsonl")]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "chosen on validation accuracy" in done.stdout
+    assert (tmp_path / "a.toml").exists()

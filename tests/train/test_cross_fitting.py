@@ -1,0 +1,211 @@
+"""Cross-fitting: each validation node is judged at the epoch that nodes of other folds choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.data import Split, fold_numbers, load
+from node2seq.recipes import Recipe
+from node2seq.train.cross_fitting import FOLDS, Folds
+from node2seq.train.program import Program
+from node2seq.train.settings import TrainSettings
+from node2seq.train.stacking import stack, take
+from node2seq.train.together import Outcome, Training, build, train_together
+
+# Fewer than, as many as, and more nodes than folds; a single one.
+VALIDATION_NODES = (23, 1, 10, 4)
+EPOCHS = (40, 25, 12, 31)
+
+
+def noise(nodes: int, columns: int) -> Tensor:
+    return torch.randn(nodes, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def karate() -> Data:
+    """With features that tell nothing, so that accuracies jump about from epoch to epoch."""
+    graph = load("karate")
+    return Data(x=noise(34, 12), edge_index=graph.edge_index, y=graph.y)
+
+
+def split_of(nodes: int, train: int, val: int, seed: int) -> Split:
+    mixed = torch.randperm(nodes, generator=torch.Generator().manual_seed(seed))
+    parts = [part.sort().values for part in (mixed[:train], mixed[train : train + val], mixed[:0])]
+    return Split(*parts, rule="random", seed=seed, test_rest=mixed[:0])
+
+
+def trainings(**settings: Any) -> list[Training]:
+    made = []
+    for run, (val, epochs) in enumerate(zip(VALIDATION_NODES, EPOCHS, strict=True)):
+        given = {"epochs": epochs, "lr": 0.2, "patience": None, **settings}
+        recipe = Recipe({"hidden_channels": 8, "dropout": 0.5}, TrainSettings(**given))
+        made.append(Training("gcn", recipe, split_of(34, 10, val, run), seed=run, judge=True))
+    return made
+
+
+def with_settings(training: Training, **changes: Any) -> Training:
+    settings = replace(training.recipe.settings, **changes)
+    return replace(training, recipe=replace(training.recipe, settings=settings))
+
+
+def one_program(data: Data, runs: list[Training], *, judge: bool = True) -> Program:
+    assert data.x is not None
+    assert data.edge_index is not None
+    assert isinstance(data.y, Tensor)
+    nodes = [{"train": training.split.train, "val": training.split.val} for training in runs]
+    if judge:
+        for own, training in zip(nodes, runs, strict=True):
+            own["folds"] = fold_numbers(own["val"].numel(), FOLDS, training.seed)
+    model = stack([build(training, data) for training in runs])
+    settings = [training.recipe.settings for training in runs]
+    return Program(model, data.x, data.edge_index, data.y, nodes, settings, stacked=True)
+
+
+def judged_plainly(data: Data, training: Training) -> tuple[float, set[int]]:
+    """The rule in words, node by node, from the predictions of every epoch; and the epochs chosen."""
+    program = one_program(data, [training])
+    assert isinstance(data.y, Tensor)
+    val, y = training.split.val.tolist(), data.y.tolist()
+    fold_of = dict(zip(val, fold_numbers(len(val), FOLDS, training.seed).tolist(), strict=True))
+    epochs = []
+    while any(program.standing().active):
+        program.advance()
+        logits = program.logits()[0]
+        losses = F.cross_entropy(logits, data.y, reduction="none").tolist()
+        hit = [int(guess) == label for guess, label in zip(logits.argmax(1), y, strict=True)]
+        epochs.append((hit, losses))
+    hits, chosen = 0, set()
+    for node in val:
+        choosers = [other for other in val if fold_of[other] != fold_of[node]] or [node]
+        best, best_figures = 0, (-1, 0.0)
+        for epoch, (hit, losses) in enumerate(epochs):
+            figures = (sum(hit[n] for n in choosers), -sum(losses[n] for n in choosers))
+            if figures > best_figures:
+                best, best_figures = epoch, figures
+        hits += epochs[best][0][node]
+        chosen.add(best)
+    return hits / len(val), chosen
+
+
+def judged(outcomes: list[Outcome]) -> list[float | None]:
+    assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
+    return [outcome.judged for outcome in outcomes]
+
+
+def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
+    runs = trainings()
+    expected = [judged_plainly(karate, training) for training in runs]
+    outcomes = train_together(karate, runs)
+    assert judged(outcomes) == [accuracy for accuracy, _ in expected]
+    assert len(expected[0][1]) > 1, "the folds choose different epochs, or nothing is tested"
+    best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
+    assert outcomes[0].judged is not None
+    assert outcomes[0].judged < best[0]
+
+
+def test_a_single_node_chooses_and_judges_itself(karate):
+    alone = trainings()[1]
+    runs = [replace(alone, split=split_of(34, 10, 1, seed), seed=seed) for seed in range(6)]
+    outcomes = train_together(karate, [trainings()[0], *runs])[1:]
+    histories = [outcome.result.history for outcome in outcomes if outcome.result is not None]
+    best = [max(record.val_accuracy for record in history) for history in histories]
+    assert judged(outcomes) == best
+    assert best != [history[0].val_accuracy for history in histories], "some were hit later on"
+
+
+def test_a_fold_does_not_decide_about_its_epoch_by_a_rounding():
+    folds = Folds([torch.tensor([0, 1])], torch.device("cpu"))
+    tallies = torch.zeros(2, 1, FOLDS, 2, dtype=torch.float64)
+    tallies[:, 0, 0] = torch.tensor([[1.0, 0.1], [0.0, 1e16]])  # hit first; its loss swallows the other's
+    tallies[:, 0, 1] = torch.tensor([[0.0, 0.1], [0.0, 0.1]])  # sees no difference: the first epoch
+    assert folds.hits(tallies, torch.tensor([2])).tolist() == [1]
+
+
+def test_judging_changes_nothing_of_the_training(karate):
+    runs = trainings()
+    plain = train_together(karate, [replace(training, judge=False) for training in runs])
+    assert judged(plain) == [None] * len(runs)
+    assert [one.result for one in plain] == [one.result for one in train_together(karate, runs)]
+
+
+def test_runs_with_and_without_a_judge_are_trained_side_by_side(karate):
+    runs = trainings()
+    mixed = train_together(karate, [replace(t, judge=run % 2 == 0) for run, t in enumerate(runs)])
+    expected = judged(train_together(karate, runs))
+    assert judged(mixed) == [expected[0], None, expected[2], None]
+
+
+@pytest.mark.parametrize("patience", [None, 6])
+def test_runs_that_end_early_are_judged_by_the_epochs_they_had(karate, monkeypatch, patience):
+    runs = [with_settings(t, epochs=epochs) for t, epochs in zip(trainings(), (45, 5, 12, 22), strict=True)]
+    runs[0] = with_settings(runs[0], patience=patience)
+    sizes: list[int] = []
+    whole = Program.take
+    monkeypatch.setattr(Program, "take", lambda *args: sizes.append(len(args[2])) or whole(*args))
+    outcomes = train_together(karate, runs)
+    assert sizes, "the program went on without those that ended"
+    assert judged(outcomes) == [judged_plainly(karate, training)[0] for training in runs]
+    if patience is not None:
+        assert outcomes[0].result is not None
+        assert len(outcomes[0].result.history) < 45
+
+
+def test_a_run_that_is_cut_short_is_judged_by_the_epochs_it_had(karate):
+    runs = trainings()
+    stopped = train_together(karate, runs, on_epoch=lambda now: [now.epoch >= 20, False, False, False])
+    expected = [with_settings(runs[0], epochs=20), *runs[1:]]
+    assert judged(stopped) == [judged_plainly(karate, training)[0] for training in expected]
+
+
+def test_a_run_that_fails_is_not_judged_and_leaves_the_others_alone(karate):
+    runs = trainings()
+    expected = judged(train_together(karate, runs))
+    runs[2] = with_settings(runs[2], lr=1e300)
+    outcomes = train_together(karate, runs)
+    assert outcomes[2].error is not None
+    assert [outcome.judged for outcome in outcomes] == [*expected[:2], None, expected[3]]
+
+
+def test_a_program_taken_up_again_knows_its_epochs(karate):
+    runs = trainings(epochs=30)
+    whole = one_program(karate, runs)
+    for _ in range(30):
+        whole.advance()
+    first, again = one_program(karate, runs), one_program(karate, runs)
+    for _ in range(20):
+        first.advance()
+    again.load_state_dict(first.state_dict())
+    for _ in range(10):
+        again.advance()
+    assert again.judged() == whole.judged()
+    some = [3, 0]
+    assert whole.take(take(whole.model, some), some).judged() == [whole.judged()[run] for run in some]
+
+
+def test_a_plain_training_keeps_no_tallies(karate):
+    judging, plain = (one_program(karate, trainings(), judge=judge) for judge in (True, False))
+    extra = judging.state_dict()["runs"].keys() - plain.state_dict()["runs"].keys()
+    assert extra == {"tallies"}
+
+
+def test_labels_that_cannot_be_learned_are_judged_as_chance():
+    classes, nodes, runs = 4, 240, 24
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(nodes, (2, 3 * nodes), generator=generator)
+    y = torch.randint(classes, (nodes,), generator=generator)
+    data = Data(x=noise(nodes, 6).float(), edge_index=edges, y=y)
+    recipe = Recipe({"hidden_channels": 8, "dropout": 0.5}, TrainSettings(epochs=60, lr=0.1, patience=None))
+    outcomes = train_together(
+        data, [Training("gcn", recipe, split_of(nodes, 40, 40, run), run, judge=True) for run in range(runs)]
+    )
+    best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
+    found = [accuracy for accuracy in judged(outcomes) if accuracy is not None]
+    assert sum(best) / runs > 1 / classes + 0.08, "the best of many epochs is above what it is worth"
+    assert sum(found) / runs == pytest.approx(1 / classes, abs=0.03)
