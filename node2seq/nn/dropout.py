@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from node2seq.errors import Node2SeqError
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.sparse import SparseRows
 
@@ -31,6 +32,10 @@ class Dropout(nn.Module):
     step: Tensor
 
     def __init__(self, p: float | Tensor, layer: int, whole_rows: bool = False) -> None:
+        if not isinstance(p, Tensor) and not 0.0 <= p < 1.0:
+            raise Node2SeqError(
+                f"dropout {p!r}", "it is the probability of dropping an element", "Pass a number in [0, 1)"
+            )
         super().__init__()
         if isinstance(p, Tensor):
             self.register_buffer("p", p, persistent=False)
@@ -66,3 +71,8 @@ class Dropout(nn.Module):
         """The settings."""
         p = self.p.tolist() if isinstance(self.p, Tensor) else self.p
         return f"p={p}, layer={self.layer}" + (", whole_rows=True" if self.whole_rows else "")
+
+
+def make_dropouts(*probabilities: float, start: int = 0) -> nn.ModuleList:
+    """One dropout for each probability, numbered from ``start``, so that no two drop the same elements."""
+    return nn.ModuleList(Dropout(p, layer) for layer, p in enumerate(probabilities, start))

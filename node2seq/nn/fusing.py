@@ -1,11 +1,7 @@
 """Whether a layer may skip single messages."""
 
-from typing import Any
-
-from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import Linear, MessagePassing
-from torch_geometric.utils import is_torch_sparse_tensor
 
 
 def is_listened_to(layer: MessagePassing) -> bool:
@@ -30,9 +26,3 @@ def is_bare_linear(module: Module) -> bool:
         module._backward_pre_hooks,
     )
     return type(module) is Linear and not any(hooks)
-
-
-def can_fuse(layer: MessagePassing, edge_index: Any) -> bool:
-    """Whether a layer may aggregate over a plan: plain edges, and nobody wants to see single messages."""
-    plain = isinstance(edge_index, Tensor) and not is_torch_sparse_tensor(edge_index)
-    return plain and not is_listened_to(layer)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.adjacency import sequences_of
+from node2seq.nn.conv.aggregation import Neighbours
 
 
 class Smoothing(nn.Module):
@@ -45,23 +45,12 @@ class Smoothing(nn.Module):
         """The smoothed values, in the shape of ``x``."""
         if not self.steps:
             return x
-        sequences, _ = sequences_of(
-            edge_index,
-            flow="source_to_target",
-            num_sources=x.size(-2),
-            num_targets=x.size(-2),
-            add_self_loops=True,
-            merge_duplicates=False,
-            backend=self.backend,
-        )
-        backend = ops.choose_backend(self.backend, x)
-        union, shape = sequences.copies(ops.runs_of(x)), x.shape
-        x = x.flatten(0, -2)
+        neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
         start = self.teleport * x
-        weights = union.gcn_weights(x.dtype) * (1.0 - self.teleport)
+        weights = neighbours.union.gcn_weights(x.dtype) * (1.0 - self.teleport)
         for _ in range(self.steps):
-            x = backend.aggregate(x, union, weights) + start
-        return x.view(shape)
+            x = neighbours.sum(x, weights) + start
+        return x
 
     def extra_repr(self) -> str:
         """The settings."""

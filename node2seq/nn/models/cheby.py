@@ -1,85 +1,10 @@
 """The Chebyshev network, and its layer aggregated deterministically."""
 
-from typing import Any, ClassVar
+from torch import nn
 
-import torch
-import torch_geometric.nn
-from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
-from torch_geometric.typing import OptTensor
-
-from node2seq import ops
-from node2seq.nn.adjacency import sequences_of
-from node2seq.nn.fusing import can_fuse
-from node2seq.nn.models.dropouts import make_dropouts
+from node2seq.nn.conv.cheb import ChebConv
+from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.two_layers import TwoLayers
-
-
-class ChebConv(torch_geometric.nn.ChebConv):
-    """:class:`torch_geometric.nn.ChebConv` with the same parameters and outputs, and the same bits every
-    time.
-
-    Projects first and sums the polynomials from the last to the first (Clenshaw's recurrence), so that only
-    ``out_channels`` numbers travel along an edge. Weighted graphs, other normalisations, sparse
-    adjacencies, explainers and hooks take PyG's own way.
-    """
-
-    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
-    propagate_type: ClassVar = {"x": Tensor, "norm": Tensor}
-    propagate = MessagePassing.propagate  # and not the code that it generated for its own
-
-    def __init__(
-        self, in_channels: int, out_channels: int, K: int, *, backend: str = "auto", **kwargs: Any
-    ) -> None:
-        ops.check_backend(backend)
-        super().__init__(in_channels, out_channels, K, **kwargs)
-        self.backend = backend
-
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_weight: OptTensor = None,
-        batch: OptTensor = None,
-        lambda_max: OptTensor = None,
-    ) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`."""
-        default = edge_weight is None and lambda_max is None and self.normalization == "sym"
-        if not (default and can_fuse(self, edge_index)):
-            return super().forward(ops.dense(x), edge_index, edge_weight, batch, lambda_max)
-        sequences, _ = sequences_of(
-            edge_index,
-            flow=self.flow,
-            num_sources=x.size(-2),
-            num_targets=x.size(-2),
-            add_self_loops=False,
-            merge_duplicates=False,  # PyG counts an edge as often as it is listed
-            backend=self.backend,
-        )
-        weights = torch.cat([lin.weight for lin in self.lins], dim=-2)  # pyright: ignore[reportCallIssue, reportArgumentType]
-        projected = ops.linear(x, weights)
-        union = sequences.copies(ops.runs_of(projected))
-        laplacian = _scaled_laplacian(union, x.dtype)
-        terms = projected.flatten(0, -2).split(self.out_channels, dim=1)
-        backend = ops.choose_backend(self.backend, terms[0])
-        later, latest = torch.zeros_like(terms[0]), torch.zeros_like(terms[0])
-        for term in reversed(terms[1:]):
-            later, latest = term + 2.0 * backend.aggregate(later, union, laplacian) - latest, later
-        out = terms[0] - latest
-        if len(terms) > 1:
-            out = out + backend.aggregate(later, union, laplacian)
-        return ops.add_bias(out.view(*projected.shape[:-1], -1), self.bias)
-
-
-def _scaled_laplacian(sequences: ops.Sequences, dtype: torch.dtype) -> Tensor:
-    """Each entry's weight in 2 L / λ − I for λ = 2: minus the normalised adjacency without self loops."""
-    target, source = sequences.rows.target, sequences.index
-    loop = target == source
-    # Whole numbers, so the sums are exact in any order; no shape depends on values.
-    degree = source.new_zeros(sequences.num_sources).index_add(0, source, (~loop).long())
-    scale = degree.to(dtype).pow(-0.5)
-    scale = scale.masked_fill(scale.isinf(), 0.0)
-    return (-scale[target] * scale[source]).masked_fill(loop, 0.0)
 
 
 class Cheby(TwoLayers):

@@ -3,7 +3,7 @@
 from torch import nn
 
 from node2seq.nn.conv.gcn import GCNConv
-from node2seq.nn.models.dropouts import make_dropouts
+from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.two_layers import TwoLayers
 
 

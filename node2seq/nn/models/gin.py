@@ -1,52 +1,14 @@
 """The graph isomorphism network for node classification, and its layer aggregated deterministically."""
 
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import torch.nn.functional as F
-import torch_geometric.nn
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
-from torch_geometric.typing import OptPairTensor
 
 from node2seq import ops
-from node2seq.nn.adjacency import sequences_of
-from node2seq.nn.fusing import can_fuse
+from node2seq.nn.conv.gin import GINConv
+from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.capturing import Capturable
-from node2seq.nn.models.dropouts import make_dropouts
-
-
-class GINConv(torch_geometric.nn.GINConv):
-    """:class:`torch_geometric.nn.GINConv` with the same parameters and outputs, and the same bits every time.
-
-    Bipartite graphs, sparse adjacencies, explainers and hooks take PyG's own way.
-    """
-
-    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
-    propagate_type: ClassVar = {"x": OptPairTensor}
-    propagate = MessagePassing.propagate  # and not the code that it generated for its own
-
-    def __init__(self, nn: nn.Module, *, backend: str = "auto", **kwargs: Any) -> None:
-        ops.check_backend(backend)
-        super().__init__(nn, **kwargs)
-        self.backend = backend
-
-    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINConv`."""
-        if not isinstance(x, Tensor) or not can_fuse(self, edge_index):
-            return super().forward(x, edge_index, size)
-        sequences, _ = sequences_of(
-            edge_index,
-            flow=self.flow,
-            num_sources=x.size(-2),
-            num_targets=x.size(-2),
-            add_self_loops=False,
-            merge_duplicates=False,  # PyG counts an edge as often as it is listed
-            backend=self.backend,
-        )
-        union = sequences.copies(ops.runs_of(x))
-        ones = x.new_ones(union.rows.num_entries)
-        out = ops.choose_backend(self.backend, x).aggregate(x.flatten(0, -2), union, ones).view(x.shape)
-        return ops.apply(cast("nn.Module", self.nn), out + (1 + self.eps.unsqueeze(-1)) * x)
 
 
 class GIN(Capturable):

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from node2seq import ops
+from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.capturing import Capturable
-from node2seq.nn.models.dropouts import make_dropouts
 
 
 class MLP(Capturable):

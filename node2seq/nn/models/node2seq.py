@@ -10,8 +10,8 @@ from node2seq import ops
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.dropout import Dropout, make_dropouts
 from node2seq.nn.models.capturing import Capturable
-from node2seq.nn.models.dropouts import make_dropout, make_dropouts
 from node2seq.nn.smoothing import Smoothing
 
 SKIPS = ("sum", "concat")
@@ -166,13 +166,13 @@ class Node2Seq(Capturable):
         self.convs = layers("target_to_source" if directed and targets_share == 1 else "source_to_target")
         self.reversed_convs = layers("target_to_source") if directed and 0 < targets_share < 1 else None
         self.dropouts = make_dropouts(input_dropout, dropout, dropout)
-        self.node_drop = make_dropout(node_dropout, 3, whole_rows=True)
+        self.node_drop = Dropout(node_dropout, 3, whole_rows=True)
         self.own_layers = self.own_drop = None
         if own == "apart":
             self.own_layers = nn.ModuleList(
                 [nn.Linear(in_channels, hidden_channels), nn.Linear(hidden_channels, out_channels)]
             )
-            self.own_drop = make_dropout(dropout, 4)
+            self.own_drop = Dropout(dropout, 4)
         self.smooth = Smoothing(smoothing, teleport, backend=backend)
         self._scale_convolution()
 

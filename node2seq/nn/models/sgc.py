@@ -1,57 +1,12 @@
 """The simplified graph convolution, and its layer aggregated deterministically."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-import torch_geometric.nn
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
-from torch_geometric.typing import OptTensor
 
-from node2seq import ops
-from node2seq.nn.adjacency import sequences_of
-from node2seq.nn.fusing import can_fuse
+from node2seq.nn.conv.sg import SGConv
+from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.capturing import Capturable
-from node2seq.nn.models.dropouts import make_dropouts
-
-
-class SGConv(torch_geometric.nn.SGConv):
-    """:class:`torch_geometric.nn.SGConv` with the same parameters and outputs, and the same bits every time.
-
-    Projects first, which is the same and sends ``out_channels`` numbers along an edge instead of
-    ``in_channels``. Weighted graphs, sparse adjacencies, explainers and hooks take PyG's own way.
-    """
-
-    # PyG reads the arguments off the source of a class of that name, and takes ours for its own.
-    propagate_type: ClassVar = {"x": Tensor, "edge_weight": OptTensor}
-    propagate = MessagePassing.propagate  # and not the code that it generated for its own
-
-    def __init__(
-        self, in_channels: int, out_channels: int, K: int = 1, *, backend: str = "auto", **kwargs: Any
-    ) -> None:
-        ops.check_backend(backend)
-        super().__init__(in_channels, out_channels, K, **kwargs)
-        self.backend = backend
-
-    def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
-        if edge_weight is not None or self.cached or not can_fuse(self, edge_index):
-            return super().forward(ops.dense(x), edge_index, edge_weight)
-        x = ops.linear(x, self.lin.weight)
-        backend = ops.choose_backend(self.backend, x)
-        sequences, _ = sequences_of(
-            edge_index,
-            flow=self.flow,
-            num_sources=x.size(-2),
-            num_targets=x.size(-2),
-            add_self_loops=self.add_self_loops,
-            merge_duplicates=False,  # PyG counts an edge as often as it is listed
-            backend=self.backend,
-        )
-        union, shape = sequences.copies(ops.runs_of(x)), x.shape
-        x = x.flatten(0, -2)
-        for _ in range(self.K):
-            x = backend.aggregate(x, union, union.gcn_weights(x.dtype))
-        return ops.add_bias(x.view(shape), self.lin.bias)
 
 
 class SGC(Capturable):

@@ -11,10 +11,10 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
 from node2seq import ops
-from node2seq.nn.models.cheby import ChebConv
-from node2seq.nn.models.gat import GATConv
-from node2seq.nn.models.gin import GINConv
-from node2seq.nn.models.sgc import SGConv
+from node2seq.nn.conv.cheb import ChebConv
+from node2seq.nn.conv.gat import GATConv
+from node2seq.nn.conv.gin import GINConv
+from node2seq.nn.conv.sg import SGConv
 
 
 def mlp() -> nn.Module:

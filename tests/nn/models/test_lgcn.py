@@ -10,7 +10,8 @@ from torch_geometric.utils import to_dense_adj
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.lgcn import LGCL, LGCN
+from node2seq.nn.conv.lgcl import LGCL
+from node2seq.nn.models.lgcn import LGCN
 
 
 def some_graph(nodes: int = 30, edges: int = 120) -> Tensor:

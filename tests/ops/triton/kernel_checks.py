@@ -24,7 +24,7 @@ from kernel_bounds import watched
 from torch import Tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
-from node2seq.nn.models.lgcn import LGCL
+from node2seq.nn.conv.lgcl import LGCL
 from node2seq.ops import reference, sparse
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import dropping, plan, row_ends

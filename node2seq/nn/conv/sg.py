@@ -1,0 +1,37 @@
+"""The simplified graph convolution of PyTorch Geometric, aggregated deterministically."""
+
+from typing import Any, ClassVar
+
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.typing import OptTensor
+
+from node2seq import ops
+from node2seq.nn.conv.aggregation import DeterministicConv
+
+
+class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
+    """:class:`torch_geometric.nn.SGConv` with the same parameters and outputs, and the same bits every time.
+
+    Projects first, which is the same and sends ``out_channels`` numbers along an edge instead of
+    ``in_channels``. Weighted graphs, sparse adjacencies, explainers and hooks take PyG's own way.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        out_channels (int): Size of each output sample.
+        K (int): Number of hops. (default: :obj:`1`)
+        backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+        **kwargs: See :class:`torch_geometric.nn.SGConv`.
+    """
+
+    propagate_type: ClassVar = {"x": Tensor, "edge_weight": OptTensor}
+
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:
+        """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
+        if edge_weight is not None or self.cached or self.sends_messages(edge_index):
+            return super().forward(ops.dense(x), edge_index, edge_weight)
+        x = ops.linear(x, self.lin.weight)
+        neighbours = self.neighbours(x, edge_index, add_self_loops=self.add_self_loops)
+        for _ in range(self.K):
+            x = neighbours.sum(x)
+        return ops.add_bias(x, self.lin.bias)
