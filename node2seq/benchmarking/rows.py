@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import re
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ import torch
 
 from node2seq.environment import package_version, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.storage.files import read_lines, write_bytes
+from node2seq.storage.jsonl import JsonLines, read_lines
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "triton", "numba")
 # What tells one case from another: of rows that are equal in these the newest counts.
@@ -129,10 +128,8 @@ def device_title(made_on: Machine | Kept) -> str:
 
 def append_rows(path: Path, rows: Iterable[Row], machine: Machine) -> None:
     """Add rows to a file: all of them, or none if the process is killed meanwhile."""
-    before = path.read_bytes() if path.exists() else b""
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    lines = [_line(Kept(**vars(row), **vars(machine), date=date)) for row in rows]
-    write_bytes(path, before + "".join(lines).encode())
+    JsonLines(path).append(_values(Kept(**vars(row), **vars(machine), date=date)) for row in rows)
 
 
 def read_rows(path: Path) -> list[Kept]:
@@ -164,11 +161,10 @@ def keep(rows: Sequence[Row], options: argparse.Namespace, device: torch.device)
     append_rows(options.rows, rows, Machine.here(device, options.commit))
 
 
-def _line(row: Kept) -> str:
+def _values(row: Kept) -> dict[str, Any]:
     """The fields that say something, with as many digits as a measurement has."""
     found = {name: value for name, value in asdict(row).items() if value not in (None, "")}
-    shown = {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in found.items()}
-    return json.dumps(shown, ensure_ascii=False) + "\n"
+    return {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in found.items()}
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:

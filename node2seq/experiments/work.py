@@ -185,7 +185,6 @@ def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: No
     except OutOfTime:
         return
     finally:
-        store.close()
         torch.set_num_threads(threads)
 
 

@@ -26,8 +26,9 @@ from torch import Tensor
 
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
-from node2seq.storage.lock import LOCK_FILE
-from node2seq.storage.files import read_json, read_lines, sha256_file, write_bytes, write_json
+from node2seq.storage.lock import LOCK_FILES
+from node2seq.storage.files import read_json, sha256_file, write_bytes, write_json
+from node2seq.storage.jsonl import read_lines
 from node2seq.train.settings import TrainSettings
 from node2seq.options import build
 
@@ -131,7 +132,7 @@ class RunFolder:
         """Whether a new run may be put here: nothing is there, or only what a killed start left."""
         if not self.path.exists():
             return True
-        left = {LOCK_FILE, self.split_file.name}
+        left = {*LOCK_FILES, self.split_file.name}
         return self.path.is_dir() and not [
             entry for entry in self.path.iterdir() if entry.name not in left and entry.suffix != ".part"
         ]

@@ -24,7 +24,8 @@ from node2seq.storage.lock import locked
 from node2seq.train.metrics import Metrics
 from node2seq.runs.pretrained import build_model, complete_options, load_weights, model_entry
 from node2seq.runs.folder import RunConfig, RunFolder
-from node2seq.storage.files import append_line, make_folder, remove_leftovers, write_bytes, write_tensors
+from node2seq.storage.files import make_folder, remove_leftovers, write_bytes, write_tensors
+from node2seq.storage.jsonl import append_line
 from node2seq.train.fitter import EpochRecord, FitResult, Fitter, embed, evaluate, predict
 
 # Work that a kill can cost at most, but for an epoch that takes longer by itself.
@@ -278,7 +279,7 @@ def _train(
     with stop_requests() as asked:
         while not fitter.done:
             record = fitter.step()
-            append_line(folder.metrics_file, json.dumps(asdict(record)))
+            append_line(folder.metrics_file, asdict(record))
             if asked:
                 save()
                 raise Stopped(folder.path, fitter.epoch, asked[0])

@@ -12,7 +12,8 @@ from typing import Any
 
 from node2seq.errors import Node2SeqError
 from node2seq.search.space import Settings
-from node2seq.storage.files import append_line, make_folder, read_lines, write_bytes
+from node2seq.storage.files import make_folder
+from node2seq.storage.jsonl import JsonLines
 
 FORMAT = 1
 
@@ -61,14 +62,14 @@ class Trials:
         self._known: dict[str, list[dict[str, Any]]] = {}
         header = json.loads(json.dumps({"format": FORMAT, **header}))
         make_folder(path.parent)
-        lines = read_lines(path) if path.exists() else []
+        self._file = JsonLines(path, ascii_only=True)
+        lines = self._file.refresh().values
         if lines:
             _check_header(path, lines[0], header)
-            for number, line in enumerate(lines[1:], start=2):
-                self._learn(line, number)
-        # Written anew, because a killed process may have left half a line to be appended to.
-        kept = "".join(json.dumps(line) + "\n" for line in (lines or [header]))
-        write_bytes(path, kept.encode())
+        else:
+            self._file.append([header])
+        for number, line in enumerate(lines[1:], start=2):
+            self._learn(line, number)
 
     def __iter__(self) -> Iterator[Trial]:
         """Each trial, in the order of their numbers."""
@@ -108,7 +109,7 @@ class Trials:
             }
             line |= {"pruned": trial.pruned, "seconds": round(seconds, 4), "settings": trial.settings}
             lines.append(line if error is None else {**line, "error": error})
-        append_line(self.path, "\n".join(map(json.dumps, lines)))
+        self._file.append(lines)
 
     def _learn(self, line: Any, number: int) -> None:
         try:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
@@ -25,13 +25,14 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``, whole or not at all."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of ``path`` once it is written whole, and not before."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with write_errors(path):
         try:
             with temporary.open("wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -41,17 +42,10 @@ def write_bytes(path: Path, content: bytes) -> None:
         _sync_folder(path.parent)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Add a line. A process killed meanwhile may leave half a line, which :func:`read_lines` drops."""
-    with write_errors(path), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-
-
-def read_lines(path: Path) -> list[Any]:
-    """Read one JSON value per line; half a line at the end is what a killed process left, and is dropped."""
-    text = _read(path).decode("utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1].splitlines()
-    return [_parse_json(path, line, f"line {number} ") for number, line in enumerate(whole, start=1)]
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content``, whole or not at all."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -62,7 +56,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
-    value = _parse_json(path, _read(path).decode("utf-8", errors="replace"))
+    value = parse_json(path, _read(path).decode("utf-8", errors="replace"))
     if not isinstance(value, dict):
         raise Node2SeqError(
             str(path), f"it holds a {type(value).__name__}, not a JSON object", "Restore the file"
@@ -147,7 +141,7 @@ def write_errors(path: Path) -> Iterator[None]:
             raise Node2SeqError(
                 str(path),
                 "the disk is full",
-                "Free some space and go on with `--resume`; what was written before is intact",
+                "Free some space, then resume with `--resume`; what was written before is intact",
             ) from error
         if error.errno in _REFUSED:
             raise Node2SeqError(
@@ -176,7 +170,8 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def _parse_json(path: Path, text: str, where: str = "") -> Any:
+def parse_json(path: Path, text: str, where: str = "") -> Any:
+    """The value of a JSON text; ``where`` says in the error which part of the file it is."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

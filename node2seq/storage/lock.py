@@ -1,7 +1,7 @@
-"""One process at a time in a run folder.
+"""Locks between processes.
 
-The lock belongs to the operating system and falls with the process, however it ends: there are no stale
-locks to detect. The file only says who holds it, for the message.
+A lock belongs to the operating system, which takes it back when the process ends, however it ends: there are
+no stale locks to detect.
 """
 
 from __future__ import annotations
@@ -9,51 +9,66 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from node2seq.errors import Node2SeqError
 from node2seq.storage.files import write_errors
 
-LOCK_FILE = ".lock"
+_LOCK = ".lock"
+# A file of its own: on Windows nobody can read a locked file, and some versions of filelock empty it.
+_HOLDER = ".lock-holder"
+#: What a lock leaves in a folder.
+LOCK_FILES = frozenset({_LOCK, _HOLDER})
+
+_POLL_SECONDS = 0.005
+
+
+@contextmanager
+def hold(path: Path, *, wait: bool = False, remove: bool = False) -> Iterator[bool]:
+    """Hold the lock file ``path``, or yield False if another process has it.
+
+    Args:
+        path: Created if it does not exist.
+        wait: Whether to wait until the other process releases it.
+        remove: Whether to remove the file in the end. A process that opened it just before may then hold
+            the removed file while another holds a new one.
+    """
+    lock = FileLock(path)
+    with write_errors(path), suppress(Timeout):
+        lock.acquire(timeout=-1 if wait else 0, poll_interval=_POLL_SECONDS)
+    try:
+        yield lock.is_locked
+    finally:
+        if remove and lock.is_locked:
+            with suppress(OSError):  # an open file cannot be removed on Windows, where filelock does it
+                path.unlink()
+        lock.release()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` for this process, or say at once who has it."""
-    path = folder / LOCK_FILE
-    with write_errors(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            _acquire(handle)
-        except OSError as error:
-            holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
+    """Hold ``folder`` for this process, or raise an error that names the process that has it."""
+    note = folder / _HOLDER
+    with hold(folder / _LOCK) as ours:
+        if not ours:
             raise Node2SeqError(
                 str(folder),
-                f"{holder} is working in this folder",
+                f"{_read(note) or 'another process'} is working in this folder",
                 "Wait until it ends, stop it, or give another folder with `--out`",
-            ) from error
-        with write_errors(path):
-            os.ftruncate(handle, 0)
-            os.lseek(handle, 0, os.SEEK_SET)
-            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        yield
-    finally:
-        os.close(handle)
-
-
-def _acquire(handle: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
-        # Far beyond the text, because Windows lets nobody read a locked byte.
-        os.lseek(handle, 1 << 20, os.SEEK_SET)
+            )
+        with write_errors(note):
+            note.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
+            yield
         finally:
-            os.lseek(handle, 0, os.SEEK_SET)
-    else:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            note.unlink(missing_ok=True)
+
+
+def _read(note: Path) -> str:
+    try:
+        return note.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

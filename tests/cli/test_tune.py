@@ -19,7 +19,7 @@ from node2seq.search.evaluate import Standing
 from node2seq.search.halving import Halving
 from node2seq.search.recipe import read_toml
 from node2seq.search.session import Request, run
-from node2seq.storage.files import read_lines
+from node2seq.storage.jsonl import read_lines
 from node2seq.train.together import Training, train_together
 
 SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]

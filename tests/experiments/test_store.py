@@ -10,7 +10,7 @@ import pytest
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments import Key, Store
-from node2seq.storage.files import append_line
+from node2seq.storage.jsonl import append_line
 
 
 def row(seed: int, **more: object) -> dict:
@@ -45,8 +45,8 @@ def test_half_a_first_line_is_cut_off_too(tmp_path: Path) -> None:
 
 
 def test_a_doubled_or_damaged_line_is_named(tmp_path: Path) -> None:
-    append_line(tmp_path / "runs.jsonl", json.dumps(row(0)))
-    append_line(tmp_path / "runs.jsonl", json.dumps(row(0)))
+    append_line(tmp_path / "runs.jsonl", row(0))
+    append_line(tmp_path / "runs.jsonl", row(0))
     with pytest.raises(Node2SeqError, match="stands in it twice"):
         Store(tmp_path).refresh()
     (tmp_path / "runs.jsonl").write_text('{"model": "gcn"}\n')
@@ -77,6 +77,17 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     holder.join()
     with store.claim(key) as mine:
         assert mine
+
+
+def test_claims_leave_nothing_behind_and_the_file_of_former_versions_gives_way(tmp_path: Path) -> None:
+    claims = tmp_path / ".claims"
+    claims.write_bytes(b"")
+    store = Store(tmp_path)
+    with store.claim(Key.of(row(0))) as mine, store.claim(Key.of(row(1))) as other:
+        assert mine
+        assert other
+        assert len(list(claims.iterdir())) == 2
+    assert not list(claims.iterdir())
 
 
 def test_a_finished_run_cannot_be_claimed(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def _nobody_works_in(folder: Path) -> bool:
                 open_files = [str(link.readlink()) for link in (entry / "fd").iterdir()]
             except OSError:
                 continue
-            if str(folder / ".claims") in open_files:
+            if any(name.startswith(str(folder / ".claims")) for name in open_files):
                 return False
     return True
 

@@ -14,16 +14,7 @@ import torch
 
 from node2seq.errors import Node2SeqError
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
-from node2seq.storage.files import (
-    append_line,
-    read_json,
-    read_lines,
-    read_tensors,
-    write_bytes,
-    write_json,
-    write_tensors,
-)
-from node2seq.storage.lock import locked
+from node2seq.storage.files import read_json, read_tensors, replacing, write_bytes, write_json, write_tensors
 
 TENSORS = {
     "a": torch.arange(6).view(2, 3),
@@ -70,14 +61,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path):
     save_checkpoint(path, {}, "me")
     with pytest.raises(Node2SeqError, match=r"written with another config.json or split.json"):
         load_checkpoint(path, "you")
-
-
-def test_half_a_line_at_the_end_is_dropped(tmp_path: Path):
-    path = tmp_path / "x.jsonl"
-    append_line(path, '{"a": 1}')
-    append_line(path, '{"a": 2}')
-    path.write_bytes(path.read_bytes() + b'{"a": ')
-    assert read_lines(path) == [{"a": 1}, {"a": 2}]
 
 
 def damage(path: Path, change) -> None:
@@ -144,7 +127,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.ENOSPC, "the disk is full. Free some space and go on with `--resume`; "),
+        (errno.ENOSPC, "the disk is full. Free some space, then resume with `--resume`; "),
         (errno.EDQUOT, "the disk is full"),
         (errno.EACCES, "it may not be written"),
         (errno.EIO, "it cannot be written (Input/output error)"),
@@ -166,6 +149,20 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_written_in_parts_replaces_the_old_one_at_the_end(tmp_path: Path):
+    path = tmp_path / "x.bin"
+    write_bytes(path, b"old")
+    with replacing(path) as file:
+        file.write(b"ne")
+        assert path.read_bytes() == b"old"
+        file.write(b"w")
+    assert path.read_bytes() == b"new"
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.write("no bytes")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 SMALL_DISK = """
 import resource, signal, sys
 from pathlib import Path
@@ -183,30 +180,3 @@ def test_a_write_that_really_runs_out_of_room(tmp_path: Path):
     assert "the disk is full" in done.stderr
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from node2seq.storage.lock import locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_two_processes_cannot_hold_one_folder_and_a_killed_one_leaves_no_lock(tmp_path: Path):
-    other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert other.stdout is not None
-    try:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(Node2SeqError) as caught, locked(tmp_path):
-            pass
-        assert f"process {other.pid} on " in caught.value.reason
-        assert caught.value.reason.endswith("is working in this folder")
-    finally:
-        other.kill()
-        other.wait()
-        other.stdout.close()
-    with locked(tmp_path):
-        pass
