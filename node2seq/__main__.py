@@ -11,7 +11,7 @@ def main() -> None:
         app(prog_name="node2seq")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in ("typer", "rich", "pydantic"):  # what typer itself needs, and typer
+        if package not in ("typer", "rich"):  # what typer itself needs, and typer
             raise
         sys.stderr.write(f"Error: {package} is not installed. Run `pip install 'node2seq[cli]'`.\n")
         sys.exit(2)

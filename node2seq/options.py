@@ -1,76 +1,91 @@
-"""Plain values from JSON, TOML or the command line → typed ones, with errors that name the field."""
+"""Plain values from Python, JSON, TOML or the command line → typed ones, with errors that name the field.
+
+A fault has one sentence wherever the value comes from; only ``where`` differs.
+"""
 
 from __future__ import annotations
 
 import difflib
-import inspect
-import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from node2seq.errors import Node2SeqError
 
 T = TypeVar("T")
 
-
-def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Make the dataclass ``cls`` of ``values``, which came from ``where``; unknown keys are errors."""
-    from pydantic import TypeAdapter, ValidationError
-
-    check_keys(cls, values, where)
-    try:
-        # By way of JSON, because only there strict checking still makes dataclasses of dicts.
-        return TypeAdapter(cls).validate_json(json.dumps(values, default=str), strict=True)
-    except ValidationError as error:
-        raise _first_fault(error, where) from error
-
-
-def check_keys(cls: type, values: Mapping[str, Any], where: str) -> None:
-    """Refuse keys that the dataclass ``cls``, or a dataclass inside it, has no field for."""
-    hints = typing.get_type_hints(cls)
-    names = [field.name for field in fields(cls)]
-    for key, value in values.items():
-        if key not in names:
-            raise Node2SeqError(f"{where}: {key}", "there is no such setting", suggestion(key, names))
-        inner = _inner_dataclass(hints[key])
-        if inner is not None and isinstance(value, Mapping):
-            check_keys(inner, value, f"{where}: {key}")
-
-
-def parse(text: str, annotation: Any, where: str) -> Any:
-    """Read one value given as text on the command line; ``none`` is None where None is allowed."""
-    from pydantic import TypeAdapter, ValidationError
-
-    if text.lower() == "none" and type(None) in typing.get_args(annotation):
-        return None
-    try:
-        return TypeAdapter(annotation).validate_strings(text)
-    except ValidationError as error:
-        raise _first_fault(error, where) from error
+_NONE = type(None)
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+_SWITCH: dict[str, bool] = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
 
 
 def check(value: Any, annotation: Any, where: str) -> Any:
-    """Return ``value`` if it is of the annotated type."""
-    from pydantic import TypeAdapter, ValidationError
+    """Return ``value`` as the annotated type; nothing is guessed but a whole number for a float.
 
+    The word ``"none"`` is None where None is allowed and text is not, because TOML has no word for it.
+
+    Args:
+        value: A plain value.
+        annotation: Of bool, int, float, str, Path, None, Any, Literal, list, tuple, dict, dataclasses, and
+            unions of them.
+        where: What the value is called in an error.
+    """
+    branches = _branches(annotation)
+    if value is None and _NONE in branches:
+        return None
+    if value == "none" and _NONE in branches and str not in branches:
+        return None
+    return _first_fit(value, branches, where, _check_one)
+
+
+def parse(text: str, annotation: Any, where: str) -> Any:
+    """Read a value given as text on the command line; ``none`` is None where None is allowed."""
+    branches = _branches(annotation)
+    if text.lower() == "none" and _NONE in branches:
+        return None
+    # Every text is text, so that comes last.
+    return _first_fit(text, sorted(branches, key=lambda branch: branch is str), where, _parse_one)
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Make the dataclass ``cls`` of ``values``, which came from ``where``."""
+    if not isinstance(values, Mapping):
+        raise _refusal(values, (cls,), where)
+    hints = typing.get_type_hints(cls)
+    known = {field.name: field for field in fields(cls) if field.init}  # pyright: ignore[reportArgumentType]
+    checked = check_values(values, {name: hints[name] for name in known}, where)
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise Node2SeqError(f"{where}: {name}", "it is missing", "Give it a value")
     try:
-        return TypeAdapter(annotation).validate_python(value, strict=True)
-    except ValidationError as error:
-        raise _first_fault(error, where) from error
+        return cls(**checked)
+    except Node2SeqError as error:
+        raise Node2SeqError(f"{where}: {error.given}", error.reason, error.cure) from error
 
 
-def constructor_options(cls: type, leave_out: Iterable[str] = ()) -> dict[str, inspect.Parameter]:
-    """Return the named parameters of a constructor, with resolved annotations."""
-    hints = typing.get_type_hints(cls.__init__)
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {
-        name: parameter.replace(annotation=hints.get(name, Any))
-        for name, parameter in inspect.signature(cls).parameters.items()
-        if parameter.kind in named and name not in set(leave_out)
-    }
+def check_values(values: Mapping[str, Any], types: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return named values as the types that they should have; unknown names are errors."""
+    for name in values:
+        if name not in types:
+            raise unknown(f"{where}: {name}", name, types)
+    return {name: check(value, types[name], f"{where}: {name}") for name, value in values.items()}
+
+
+def check_options(cls: type, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return all fields of the dataclass ``cls``: those given, checked, and the defaults of the others."""
+    made = build(cls, given, where)
+    return {field.name: getattr(made, field.name) for field in fields(cls)}
+
+
+def unknown(given: str, name: str, known: Iterable[str]) -> Node2SeqError:
+    """The error for a name that nothing answers to."""
+    return Node2SeqError(given, "there is no such setting", suggestion(name, known))
 
 
 def suggestion(word: str, choices: Iterable[str]) -> str:
@@ -80,29 +95,105 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
     return f"Perhaps {near[0]} was meant" if near else f"Choose one of {', '.join(sorted(choices))}"
 
 
-def _inner_dataclass(annotation: Any) -> type | None:
-    options = (
-        typing.get_args(annotation)
-        if typing.get_origin(annotation) in (typing.Union, types.UnionType)
-        else (annotation,)
-    )
-    return next((option for option in options if isinstance(option, type) and is_dataclass(option)), None)
+def _branches(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
 
 
-def _first_fault(error: Any, where: str) -> Node2SeqError:
-    """Put the first of pydantic's faults into our form."""
-    fault = error.errors()[0]
-    inner = fault.get("ctx", {}).get("error")
-    if isinstance(inner, Node2SeqError):
-        return Node2SeqError(f"{where}: {inner.given}", inner.reason, inner.cure)
-    path = ".".join(str(part) for part in fault["loc"] if not _is_type_name(part))
-    given = f"{where}: {path}" if path else where
-    if fault["type"] == "missing":
-        return Node2SeqError(given, "it is missing", "Add it")
-    message = fault["msg"][0].lower() + fault["msg"][1:]
-    return Node2SeqError(f"{given}={fault['input']!r}", message, "Give a value of that kind")
+class _MisfitError(Exception):
+    """The value is not of this branch at all, so another one may take it."""
 
 
-def _is_type_name(part: str | int) -> bool:
-    """Pydantic names the tried branch of a union in its path, which says nothing to a user."""
-    return part in ("int", "float", "str", "bool", "none", "RunConfig")
+def _first_fit(value: Any, branches: Iterable[Any], where: str, fit: Callable[[Any, Any, str], Any]) -> Any:
+    branches = tuple(branches)
+    for branch in branches:
+        try:
+            return fit(value, branch, where)
+        except _MisfitError:
+            continue
+    raise _refusal(value, branches, where)
+
+
+def _refusal(value: Any, branches: Iterable[Any], where: str) -> Node2SeqError:
+    kinds = " or ".join(_kind(branch) for branch in branches)
+    return Node2SeqError(f"{where}={value!r}", f"it should be {kinds}", "Give a value of that kind")
+
+
+def _kind(annotation: Any) -> str:
+    """What a type is called in an error."""
+    if annotation is _NONE:
+        return "none"
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in inner)
+    if origin in (list, tuple):
+        return f"a list ({' or '.join(_kind(branch) for branch in _branches(inner[0]))} each)"
+    return _WORDS.get(annotation, "a table")
+
+
+def _check_one(value: Any, annotation: Any, where: str) -> Any:
+    origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if annotation is Any:
+        return value
+    if origin is Literal:
+        if value in inner and type(value) is type(inner[inner.index(value)]):
+            return value
+    elif origin is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return _float(value)
+    elif origin is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    elif origin in (bool, str):
+        if isinstance(value, origin):
+            return value
+    elif origin is Path:
+        if isinstance(value, str | Path):
+            return Path(value)
+    elif origin in (list, tuple):
+        if isinstance(value, list | tuple):
+            return origin(check(item, inner[0], f"{where}[{i}]") for i, item in enumerate(value))
+    elif is_dataclass(origin):
+        if isinstance(value, origin):  # pyright: ignore[reportArgumentType]
+            return value
+        if isinstance(value, Mapping):
+            return build(origin, value, where)  # pyright: ignore[reportArgumentType]
+    elif isinstance(value, Mapping):
+        kind = inner[1] if inner else Any
+        return {str(key): check(item, kind, f"{where}: {key}") for key, item in value.items()}
+    raise _MisfitError
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise _MisfitError from None
+
+
+def _parse_one(text: str, annotation: Any, where: str) -> Any:
+    origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if origin in (list, tuple):
+        items = text.removeprefix("[").removesuffix("]").split(",")
+        return origin(parse(item.strip(), inner[0], where) for item in items)
+    if origin is Literal:
+        return _check_one(
+            next((c for c in inner if str(c) == _unquoted(text)), _MisfitError), annotation, where
+        )
+    if origin is bool and text.lower() in _SWITCH:
+        return _SWITCH[text.lower()]
+    if origin in (int, float):
+        try:
+            return origin(text)
+        except ValueError:
+            raise _MisfitError from None
+    if origin in (str, Path):
+        return origin(_unquoted(text))
+    raise _MisfitError
+
+
+def _unquoted(text: str) -> str:
+    """Words need no quotes on the command line, but may have those of TOML."""
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text

@@ -82,7 +82,7 @@ def run_python(code: str) -> str:
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys, node2seq.cli; print(sorted({'torch', 'polars', 'pydantic'} & set(sys.modules)))"
+    code = "import sys, node2seq.cli; print(sorted({'torch', 'polars'} & set(sys.modules)))"
     assert run_python(code).strip() == "[]"
 
 
@@ -90,7 +90,7 @@ def test_the_core_imports_torch_and_pyg_only():
     """Layers, models, the training loop and the data sets work where nothing else is installed."""
     code = """
 import sys
-banned = {"typer", "rich", "pydantic", "safetensors", "polars", "matplotlib", "networkx", "scipy", "pandas"}
+banned = {"typer", "rich", "safetensors", "polars", "matplotlib", "networkx", "scipy", "pandas"}
 class Block:
     def find_spec(self, name, path=None, target=None):
         importer = sys._getframe(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,16 +54,13 @@ def _installation() -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    from node2seq.options import constructor_options
-    from node2seq.runs.pretrained import model_options
+    from node2seq.train.recipe import model_options
     from node2seq.train.settings import TrainSettings
 
-    def defaults(parameters: dict[str, Any]) -> dict[str, Any]:
-        return {key: None if p.default is p.empty else p.default for key, p in parameters.items()}
-
+    options = model_options(name)
     return {
-        "options": defaults(model_options(name)),
-        "training": defaults(constructor_options(TrainSettings)),
+        "options": {key: None if p.default is p.empty else p.default for key, p in options.items()},
+        "training": asdict(TrainSettings()),
     }
 
 

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from node2seq.errors import Node2SeqError
 
-EXTRAS = {"pydantic", "safetensors", "polars", "rich"}
+EXTRAS = {"safetensors", "polars", "rich"}
 
 
 class Root(TyperGroup):

@@ -115,6 +115,7 @@ def train(
     from rich.console import Console
 
     from node2seq.cli import jobs, settings, show
+    from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
     from node2seq.runs.series import pays
 
     given = settings.Given(
@@ -152,7 +153,7 @@ def train(
         if device is not None:
             todo = [replace(job, config=replace(job.config, device=device)) for job in todo]
     else:
-        file = settings.ConfigFile() if config is None else settings.read_config_file(config)
+        file = RecipeFile() if config is None else read_recipe_file(config, model)
         todo = jobs.new_jobs(settings.make_config(given, file), runs, out, resume)
     if len(todo) > 1 and pays(todo[0].config, todo[0].folder.parent):
         finished = _run_together(todo, console, checkpoint_seconds)

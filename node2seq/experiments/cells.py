@@ -80,20 +80,7 @@ def _effect(cell: Cell) -> tuple[dict[str, Any], TrainSettings]:
 
 def recipe_of(cell: Cell) -> Recipe:
     """The settings that a cell is trained with."""
-    recipe = RECIPES[cell.variant][cell.model][cell.column]
-    changes = STUDIES[cell.study]
-    defaults = TrainSettings()
-    settings = {
-        key: getattr(defaults, key) if value is None else value
-        for key, value in changes.items()
-        if hasattr(defaults, key)
-    }
-    options = {key: value for key, value in {**recipe.options, **changes}.items() if key not in settings}
-    return replace(
-        recipe,
-        options={key: value for key, value in options.items() if key not in changes or value is not None},
-        settings=replace(recipe.settings, **settings),
-    )
+    return RECIPES[cell.variant][cell.model][cell.column].updated(**STUDIES[cell.study])
 
 
 def cells_of(table: str) -> list[Cell]:

@@ -7,7 +7,7 @@ figure uses.
 from __future__ import annotations
 
 from node2seq.recipes.searched import SEARCHED
-from node2seq.train.recipe import OURS, Recipe, changed, recipe
+from node2seq.train.recipe import OURS, Recipe, recipe
 
 _WIKIPEDIA = ("chameleon", "squirrel")
 _USUAL = "a usual choice for graphs of this size"
@@ -44,8 +44,7 @@ _GAT_CITATION = recipe(
     row_normalize=True,
     source="the GAT paper's public code",
 )
-_GAT_WIKIPEDIA = changed(
-    _GAT_CITATION,
+_GAT_WIKIPEDIA = _GAT_CITATION.updated(
     OURS,
     row_normalize=False,
     input_dropout=0.0,
@@ -55,9 +54,9 @@ _GAT_WIKIPEDIA = changed(
     lr=0.01,
     patience=None,
 )
-_GAT_SMALL = changed(_GAT_CITATION, OURS, row_normalize=False, epochs=300, patience=None)
+_GAT_SMALL = _GAT_CITATION.updated(OURS, row_normalize=False, epochs=300, patience=None)
 
-_CHEBY_CITATION = changed(_GCN_CITATION, "the GCN paper's public code, K = 3", K=3)
+_CHEBY_CITATION = _GCN_CITATION.updated("the GCN paper's public code, K = 3", K=3)
 
 _SGC_CORA = recipe(
     {"hidden_channels": 0, "K": 3},
@@ -65,10 +64,10 @@ _SGC_CORA = recipe(
     row_normalize=True,
     source="the SGC paper's public code, K and weight decay for Cora",
 )
-_SGC_CITESEER = changed(
-    _SGC_CORA, "the SGC paper's public code, K and weight decay for Citeseer", K=2, weight_decay=5e-3
+_SGC_CITESEER = _SGC_CORA.updated(
+    "the SGC paper's public code, K and weight decay for Citeseer", K=2, weight_decay=5e-3
 )
-_SGC_OTHER = changed(_SGC_CORA, OURS, row_normalize=False, K=2, lr=0.2, epochs=300)
+_SGC_OTHER = _SGC_CORA.updated(OURS, row_normalize=False, K=2, lr=0.2, epochs=300)
 
 _LGCN_CITATION = recipe(
     {"hidden_channels": 32, "num_lgcl": 1, "input_dropout": 0.84, "dropout": 0.84},
@@ -279,22 +278,21 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "": DEFAULT,
         **SEARCHED["gcn"],
         "pubmed": _GCN_CITATION,
-        "amazon-r": changed(_GCN_SMALL, hidden_channels=64, epochs=400),
+        "amazon-r": _GCN_SMALL.updated(hidden_channels=64, epochs=400),
         **dict.fromkeys(_WIKIPEDIA, _GCN_WIKIPEDIA),
-        "actor": changed(_GCN_SMALL, hidden_channels=64, input_dropout=0.8, dropout=0.8),
+        "actor": _GCN_SMALL.updated(hidden_channels=64, input_dropout=0.8, dropout=0.8),
     },
     "gat": {
-        "": changed(_GAT_CITATION, row_normalize=False),
+        "": _GAT_CITATION.updated(row_normalize=False),
         **SEARCHED["gat"],
-        "pubmed": changed(_GAT_CITATION, _AS_CITATION),
-        "amazon-r": changed(_GAT_CITATION, OURS, row_normalize=False, epochs=500, patience=None),
-        "chameleon": changed(_GAT_WIKIPEDIA, hidden_channels=16, dropout=0.4),
+        "pubmed": _GAT_CITATION.updated(_AS_CITATION),
+        "amazon-r": _GAT_CITATION.updated(OURS, row_normalize=False, epochs=500, patience=None),
+        "chameleon": _GAT_WIKIPEDIA.updated(hidden_channels=16, dropout=0.4),
         "squirrel": _GAT_WIKIPEDIA,
-        "actor": changed(_GAT_SMALL, input_dropout=0.3, dropout=0.3, attention_dropout=0.3),
+        "actor": _GAT_SMALL.updated(input_dropout=0.3, dropout=0.3, attention_dropout=0.3),
         **dict.fromkeys(
             ("texas", "wisconsin"),
-            changed(
-                _GAT_SMALL,
+            _GAT_SMALL.updated(
                 row_normalize=True,
                 lr=0.05,
                 input_dropout=0.3,
@@ -306,37 +304,37 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "cheby": {
         "": DEFAULT,
         **SEARCHED["cheby"],
-        "citeseer-f": changed(_CHEBY_CITATION, "the GCN paper's public code, K = 2", K=2),
-        "pubmed": changed(_CHEBY_CITATION, _AS_CITATION),
-        "amazon-r": changed(_CHEBY_CITATION, OURS, row_normalize=False, hidden_channels=64, epochs=400, K=2),
+        "citeseer-f": _CHEBY_CITATION.updated("the GCN paper's public code, K = 2", K=2),
+        "pubmed": _CHEBY_CITATION.updated(_AS_CITATION),
+        "amazon-r": _CHEBY_CITATION.updated(OURS, row_normalize=False, hidden_channels=64, epochs=400, K=2),
     },
     "sgc": {
-        "": changed(_SGC_CORA, _USUAL, row_normalize=False, K=2),
+        "": _SGC_CORA.updated(_USUAL, row_normalize=False, K=2),
         **SEARCHED["sgc"],
         "citeseer-f": _SGC_CITESEER,
-        "pubmed": changed(_SGC_CORA, _AS_CITATION),
-        "amazon-r": changed(_SGC_CORA, OURS, row_normalize=False, K=2, lr=0.05, weight_decay=5e-5),
-        "chameleon": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=1500),
-        "squirrel": changed(_SGC_OTHER, lr=0.05, weight_decay=0.0, epochs=3000),
+        "pubmed": _SGC_CORA.updated(_AS_CITATION),
+        "amazon-r": _SGC_CORA.updated(OURS, row_normalize=False, K=2, lr=0.05, weight_decay=5e-5),
+        "chameleon": _SGC_OTHER.updated(lr=0.05, weight_decay=0.0, epochs=1500),
+        "squirrel": _SGC_OTHER.updated(lr=0.05, weight_decay=0.0, epochs=3000),
         "actor": _SGC_OTHER,
     },
     "lgcn": {
-        "": changed(_LGCN_CITATION, row_normalize=False),
+        "": _LGCN_CITATION.updated(row_normalize=False),
         **SEARCHED["lgcn"],
         "citeseer-f": _LGCN_CITATION,
-        "pubmed": changed(_LGCN_CITATION, _AS_CITATION),
-        "amazon-r": changed(
-            _LGCN_CITATION, OURS, row_normalize=False, input_dropout=0.5, dropout=0.5, lr=0.01
+        "pubmed": _LGCN_CITATION.updated(_AS_CITATION),
+        "amazon-r": _LGCN_CITATION.updated(
+            OURS, row_normalize=False, input_dropout=0.5, dropout=0.5, lr=0.01
         ),
     },
     "gcn*": {
         "": DEFAULT,
-        **dict.fromkeys(_WIKIPEDIA, changed(_GCN_WIKIPEDIA, OURS, epochs=800, lr=0.02)),
+        **dict.fromkeys(_WIKIPEDIA, _GCN_WIKIPEDIA.updated(OURS, epochs=800, lr=0.02)),
         **SEARCHED["gcn*"],
     },
     "node2seq": {
         "": DEFAULT,
-        "pubmed": changed(_NODE2SEQ["cora-r"], _AS_CITATION),
+        "pubmed": _NODE2SEQ["cora-r"].updated(_AS_CITATION),
         **_NODE2SEQ,
     },
 }

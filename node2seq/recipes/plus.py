@@ -7,7 +7,7 @@ here takes that of the paper, with the training options of Node2Seq's recipe for
 from __future__ import annotations
 
 from node2seq.recipes import paper
-from node2seq.train.recipe import Recipe, changed, recipe
+from node2seq.train.recipe import Recipe, recipe
 
 #: What the trainer can do beyond the paper: any model can be trained with it.
 TRAINING_OPTIONS = ("views", "consistency", "sharpening", "averaging", "label_smoothing")
@@ -290,8 +290,7 @@ _BASELINES: dict[str, dict[str, Recipe]] = {
 def _inherited(model: str) -> dict[str, Recipe]:
     """The model's recipes of the paper, trained as Node2Seq's recipes of this file are."""
     return {
-        column: changed(
-            paper.RECIPES[model][column],
+        column: paper.RECIPES[model][column].updated(
             f"{paper.RECIPES[model][column].source}; training options of Node2Seq's recipe",
             **{name: getattr(own.settings, name) for name in TRAINING_OPTIONS},
         )

@@ -5,6 +5,7 @@ A run folder is such a folder too, so :func:`from_pretrained` opens both.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.runs.folder import FORMAT, check_format
 from node2seq.storage.files import make_folder, read_json, read_tensors, write_json, write_tensors
-from node2seq.options import check, constructor_options, suggestion
+from node2seq.options import check_values
+from node2seq.train.recipe import model_options, option_types
 
 _CHANNELS = ("in_channels", "out_channels")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -68,29 +70,14 @@ def from_pretrained(folder_or_hub_id: str | Path, *, revision: str | None = None
     return model.eval()
 
 
-def model_options(name: str) -> dict[str, Any]:
-    """Return the constructor's parameters that a user may set, by name."""
-    if name not in MODELS:
-        raise Node2SeqError(f"model {name!r}", "there is no such model", suggestion(name, MODELS))
-    return constructor_options(MODELS[name], leave_out=_CHANNELS)
-
-
 def complete_options(name: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Check ``given`` against the constructor and add its defaults, so that later defaults change nothing."""
     parameters = model_options(name)
-    for key in given:
-        if key not in parameters:
-            raise Node2SeqError(
-                f"{where}: {key}", f"the model {name} has no such option", suggestion(key, parameters)
-            )
-    options: dict[str, Any] = {}
-    for key, parameter in parameters.items():
-        if key in given:
-            options[key] = check(given[key], parameter.annotation, f"{where}: {key}")
-        elif parameter.default is not parameter.empty:
-            options[key] = parameter.default
-        else:
-            raise Node2SeqError(f"{where}: {key}", f"the model {name} needs it", "Give it a value")
+    checked = check_values(given, option_types(name), where)
+    options = {key: checked.get(key, parameter.default) for key, parameter in parameters.items()}
+    for key, value in options.items():
+        if value is inspect.Parameter.empty:
+            raise Node2SeqError(f"{where}: {key}", "it is missing", "Give it a value")
     return options
 
 

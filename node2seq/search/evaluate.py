@@ -20,7 +20,6 @@ from torch_geometric.data import Data
 
 from node2seq.data import Split, make_split
 from node2seq.recipes import Recipe
-from node2seq.search.recipe import with_settings
 from node2seq.search.space import Space
 from node2seq.search.trials import Trial, Trials, best_of
 from node2seq.train.together import OnProgress, Progress, Training, train_together
@@ -148,7 +147,7 @@ class Evaluator:
         return on_epoch
 
     def _training(self, trial: Trial, seed: int) -> Training:
-        recipe = with_settings(self.base, trial.settings)
+        recipe = self.base.updated(**trial.settings)
         return Training(self.model, recipe, self._split(seed), seed, judge=True)
 
     def _split(self, seed: int) -> Split:

@@ -11,10 +11,10 @@ from node2seq import __version__
 from node2seq.reporting import page
 from node2seq.reporting.charts import Line, line_chart
 from node2seq.search.importance import importances
-from node2seq.search.recipe import settings_of
 from node2seq.search.session import Found, Request
 from node2seq.search.trials import Trial, best_of
 from node2seq.storage.files import write_bytes
+from node2seq.train.recipe import settings_of
 
 SHOWN = 10
 

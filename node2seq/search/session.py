@@ -16,22 +16,16 @@ from node2seq.options import suggestion
 from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.graph import Graph, open_graph
+from node2seq.runs.recipe_file import read_recipe_file, write_recipe
 from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say, Standing
 from node2seq.search.halving import Halving
 from node2seq.search.plan import Plan
-from node2seq.search.recipe import (
-    check_model,
-    parse_setting,
-    read_toml,
-    settings_of,
-    to_toml,
-    with_settings,
-)
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage.files import write_bytes
 from node2seq.train.cross_fitting import FOLDS
+from node2seq.train.recipe import model_options, parse_setting, settings_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ def run(
         tell: Told how far the trainings are, now and then.
         say_reading: Told what takes a while when the graph is read.
     """
-    check_model(request.model)
+    model_options(request.model)  # a model that there is not is refused before anything is read
     if request.rule is not None:
         check_choice("rule", request.rule, RULES)
     if request.space == "directed":
@@ -139,9 +133,9 @@ def run(
             "every training that was to be compared failed; the file says why",
             "Narrow the space with --fix, the learning rate first",
         )
-    recipe = replace(with_settings(base, best.settings), source=_comment(best))
+    recipe = base.updated(_comment(best), **best.settings)
     recipe_file = request.recipe or request.out.with_suffix(".toml")
-    text = to_toml(request.model, recipe, _toml_source(request.source), recipe.source)
+    text = write_recipe(request.model, recipe, request.source, recipe.source)
     write_bytes(recipe_file, text.encode())
     return Found(best, recipe, recipe_file, trials, finished, space)
 
@@ -159,17 +153,23 @@ def prepare(request: Request) -> tuple[Recipe, Space]:
         )
     base = _known_recipe(request.model, request.source.name, request.space)
     if request.start is not None:
-        base = read_toml(request.start, request.model, base)
+        start = read_recipe_file(request.start, request.model)
+        if start.model not in (None, request.model):
+            raise Node2SeqError(
+                f"{request.start}: model={start.model!r}",
+                f"the search is for {request.model}",
+                "Give a recipe of that model",
+            )
+        base = base.updated(**start.values)
     columns = GIVEN.get(request.space, {}).get(request.model, {})
     given: Settings = {**columns.get("", {}), **columns.get(request.source.name or "", {})}
-    given |= dict(parse_setting(request.model, text) for text in request.fix)
+    given |= dict(parse_setting(request.model, text, "--fix") for text in request.fix)
     choices = {name: Choice(tuple(value)) for name, value in given.items() if isinstance(value, list)}
     decided = {name: value for name, value in given.items() if name not in choices}
     own = settings_of(request.model, base, choices)
     inside = {name: choice.at(choice.place_of(own[name])) for name, choice in choices.items()}
-    return with_settings(base, {**decided, **inside}), spaces[request.model].without(decided).with_choices(
-        choices
-    )
+    space = spaces[request.model].without(decided).with_choices(choices)
+    return base.updated(**decided, **inside), space
 
 
 def _known_recipe(model: str, name: str | None, variant: str) -> Recipe:
@@ -199,7 +199,3 @@ def _comment(best: Trial) -> str:
         f"chosen on validation accuracy: {mean:.2f} ± {100 * best.deviation:.2f} % over {len(seeds)} splits, "
         f"seeds {seeds[0]} to {seeds[-1]}"
     )
-
-
-def _toml_source(source: Source) -> dict[str, Any]:
-    return {name: value for name, value in asdict(source).items() if value not in (None, {})}

@@ -33,23 +33,21 @@ BAD = {
     ),
     "unknown option": (
         [*KARATE, "--set", "kernle_size=3"],
-        "Error: --set kernle_size: neither the model node2seq nor the training has such an option. "
-        "Perhaps kernel_size was meant.",
+        "Error: --set kernle_size: there is no such setting. Perhaps kernel_size was meant.",
     ),
     "no value": (
         [*KARATE, "--set", "kernel_size"],
-        "Error: --set kernel_size: there is no = in it. Write --set option=value.",
+        "Error: --set kernel_size: there is no = in it. Write --set setting=value.",
     ),
     "no number": (
         [*KARATE, "--set", "lr=fast"],
-        "Error: --set lr='fast': input should be a valid number, unable to parse string as a number. "
-        "Give a value of that kind.",
+        "Error: --set lr='fast': it should be a number. Give a value of that kind.",
     ),
     "kernel of nothing": ([*KARATE, "--set", "kernel_size=0"], "Error: kernel_size=0: "),
     "dropout of everything": ([*KARATE, "--set", "dropout=1"], "Error: dropout"),
     "no epochs": (
         ["train", "karate", "--epochs", "0"],
-        "Error: settings: epochs=0: training needs at least one epoch. Give 1 or more.",
+        "Error: epochs=0: training needs at least one epoch. Give 1 or more.",
     ),
     "negative seed": (
         [*KARATE, "--seed", "-1"],
@@ -71,12 +69,11 @@ BAD = {
     ),
     "unknown option in file": (
         ["train", "--config", "option.toml"],
-        "Error: options of node2seq: kernelsize: the model node2seq has no such option. "
-        "Perhaps kernel_size was meant.",
+        "Error: option.toml: options: kernelsize: there is no such setting. Perhaps kernel_size was meant.",
     ),
     "type in file": (
         ["train", "--config", "type.toml"],
-        "Error: settings: lr='high': input should be a valid number. Give a value of that kind.",
+        "Error: type.toml: settings: lr='high': it should be a number. Give a value of that kind.",
     ),
     "resume of nothing": (
         ["train", "--resume"],

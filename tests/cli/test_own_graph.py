@@ -12,7 +12,8 @@ import torch
 
 from node2seq.data import load, make_split, write_graph
 from node2seq.recipes import recipe_for
-from node2seq.search.recipe import to_toml
+from node2seq.runs.folder import Source
+from node2seq.runs.recipe_file import write_recipe
 from node2seq.storage.files import read_tensors
 
 QUICK = ("--epochs", "12", "--set", "hidden_channels=16", "--seed", "2")
@@ -34,7 +35,9 @@ def test_texas_as_files_trains_bit_for_bit_as_the_built_in_set(cli, texas):
     write_graph(texas, "edges.csv", "nodes.csv", split=make_split(texas, seed=2))
     files = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label", "--split", "split")
     # Files have no recipe of their own: they take that of the set.
-    Path("texas.toml").write_text(to_toml("node2seq", recipe_for("node2seq", "texas"), {}, "as built in"))
+    Path("texas.toml").write_text(
+        write_recipe("node2seq", recipe_for("node2seq", "texas"), Source(), "as built in")
+    )
     own = run_of(cli("train", *files, "--config", "texas.toml", "--json", *QUICK))
     left, right = (read_tensors(run / "model.safetensors")[0] for run in (built_in, own))
     assert left.keys() == right.keys()

@@ -15,9 +15,9 @@ from node2seq.cli import tune
 from node2seq.data import load, make_split, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
+from node2seq.runs.recipe_file import read_recipe_file
 from node2seq.search.evaluate import Standing
 from node2seq.search.halving import Halving
-from node2seq.search.recipe import read_toml
 from node2seq.search.session import Request, run
 from node2seq.storage.jsonl import read_lines
 from node2seq.train.together import Training, train_together
@@ -57,7 +57,7 @@ def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler):
         if line["trial"] == found["trial"]
     }
     data = load("cornell")
-    chosen = read_toml(Path(found["recipe"]), "node2seq", recipe_for("node2seq", None))
+    chosen = recipe_for("node2seq").updated(**read_recipe_file(Path(found["recipe"])).values)
     for seed, accuracy in tried.items():
         split = make_split(data, seed=seed)
         (outcome,) = train_together(
@@ -102,7 +102,7 @@ def test_the_page_stands_alone_and_shows_what_mattered(cli):
         (["texas", "--space", "papers"], "Perhaps paper was meant"),
         (["texas", "--model", "node2sec"], "Perhaps node2seq was meant"),
         (["texas", "--trials", "1"], "trials=1: too few"),
-        (["texas", "--fix", "lr=fast"], "should be of type float"),
+        (["texas", "--fix", "lr=fast"], "--fix lr='fast': it should be a number"),
         (["texas", "--label", "x"], "it tells how to read files of your own"),
         ([], "no graph"),
     ],

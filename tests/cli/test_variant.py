@@ -9,7 +9,7 @@ import pytest
 
 from node2seq.data import load
 from node2seq.recipes import RECIPES
-from node2seq.train.recipe import changed, recipe
+from node2seq.train.recipe import recipe
 
 PLUS = recipe({"hidden_channels": 8, "taps": "scalar"}, {"epochs": 2, "averaging": 0.5}, row_normalize=True)
 
@@ -18,7 +18,7 @@ PLUS = recipe({"hidden_channels": 8, "taps": "scalar"}, {"epochs": 2, "averaging
 def _recipes_of_texas(monkeypatch: pytest.MonkeyPatch, real_data) -> None:
     real_data("texas", load)
     monkeypatch.setitem(RECIPES["plus"], "node2seq", {"texas": PLUS})
-    monkeypatch.setitem(RECIPES["directed"], "node2seq", {"texas": changed(PLUS, directed=True)})
+    monkeypatch.setitem(RECIPES["directed"], "node2seq", {"texas": PLUS.updated(directed=True)})
 
 
 def config_of(done) -> dict:

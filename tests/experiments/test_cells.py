@@ -20,7 +20,7 @@ from node2seq.experiments.paper import PLUS_OPTIONS, STUDIES, TABLES
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, plus
 from node2seq.recipes.plus import TRAINING_OPTIONS
-from node2seq.train.recipe import changed, recipe
+from node2seq.train.recipe import recipe
 from node2seq.train.settings import TrainSettings
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def plus_on_texas(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     options = {"hidden_channels": 8, "taps": "scalar", "smoothing": 2, "teleport": 0.2}
     own = recipe(options, {"epochs": 3, "averaging": 0.9})
     monkeypatch.setitem(RECIPES["plus"], "node2seq", {"texas": own})
-    monkeypatch.setitem(RECIPES["directed"], "node2seq", {"texas": changed(own, directed=True)})
+    monkeypatch.setitem(RECIPES["directed"], "node2seq", {"texas": own.updated(directed=True)})
     return own
 
 

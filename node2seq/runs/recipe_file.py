@@ -1,0 +1,95 @@
+"""A recipe as a TOML file: what ``node2seq tune`` writes and ``train --config`` reads."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from node2seq.errors import Node2SeqError
+from node2seq.options import build, check_values
+from node2seq.runs.folder import Source
+from node2seq.storage.files import read_errors
+from node2seq.train.recipe import TRAINING_TYPES, Recipe, option_types, settings_of
+
+DEFAULT_MODEL = "node2seq"
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """What a TOML file may say; what it leaves out comes from elsewhere.
+
+    Args:
+        model: A key of ``node2seq.nn.models.MODELS``.
+        variant: The recipe that the file overrides.
+        baseline: A second model to compare with.
+        seed: Of the split and of the initial weights.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` …
+        row_normalize: Divide each node's features by their sum first.
+        split_rule: A key of ``node2seq.data.RULES``.
+        source: The graph.
+        options: Options of the model.
+        settings: How to train.
+    """
+
+    model: str | None = None
+    variant: str | None = None
+    baseline: str | None = None
+    seed: int | None = None
+    device: str | None = None
+    row_normalize: bool | None = None
+    split_rule: str | None = None
+    source: Source = field(default_factory=Source)
+    options: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What :meth:`Recipe.updated` takes."""
+        normalize = {} if self.row_normalize is None else {"row_normalize": self.row_normalize}
+        return {**self.options, **self.settings, **normalize}
+
+
+def read_recipe_file(path: Path, model: str | None = None) -> RecipeFile:
+    """Read a TOML file; unknown keys and wrong types are errors that name the field.
+
+    Args:
+        path: The file.
+        model: Whose options they are; None: as the file says.
+    """
+    try:
+        with read_errors(path):
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Node2SeqError(str(path), f"it is not TOML ({error})", "Correct that line") from error
+    read = build(RecipeFile, values, str(path))
+    of_model = option_types(model or read.model or DEFAULT_MODEL)
+    return replace(
+        read,
+        options=check_values(read.options, of_model, f"{path}: options"),
+        settings=check_values(read.settings, TRAINING_TYPES, f"{path}: settings"),
+    )
+
+
+def write_recipe(model: str, recipe: Recipe, source: Source, comment: str) -> str:
+    """The text of a recipe's file, complete, so that no default changes it later."""
+    values = settings_of(model, recipe)
+    normalize = values.pop("row_normalize")
+    training = {name: values.pop(name) for name in asdict(recipe.settings)}
+    lines = [f"# {line}" for line in comment.splitlines()]
+    lines += [f"model = {_toml(model)}", f"row_normalize = {_toml(normalize)}"]
+    graph = {name: value for name, value in asdict(source).items() if value != {}}
+    for title, table in (("source", graph), ("options", values), ("settings", training)):
+        lines += ["", f"[{title}]"]
+        lines += [f"{name} = {_toml(value)}" for name, value in table.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it: for these types the same as JSON."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
