@@ -38,20 +38,20 @@ from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.nn.adjacency import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import (
+    fused_window_sum,
     launch,
     plan,
-    row_ends,
     scores,
-    segments,
     short_rows,
     sorting,
     window_max,
     window_sum,
 )
+from node2seq.ops.triton.aggregate import segment_sum
 
 ROOT = Path(__file__).parents[1]
 DEVICE = torch.device("cuda")
-SUMS = row_ends.Sums(is_mean=False, with_own=False)
+SUMS = fused_window_sum.Sums(is_mean=False, with_own=False)
 CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
 
 
@@ -168,7 +168,7 @@ class Steps:
         table = (self.key @ weight).view(-1, kernel_size, CHANNELS)
         grad = torch.randn_like(self.key)
         _, winner, short = window_max.window_max(table, self.ranked, kernel_size)
-        summed, under = row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS)
+        summed, under = fused_window_sum.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS)
         summed = summed.flatten(1)
         ones = torch.ones(entries, device="cuda")
         return {
@@ -189,7 +189,7 @@ class Steps:
             ),
             "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size, SUMS), rows),
             "scored_window_sum": (
-                lambda: row_ends.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS),
+                lambda: fused_window_sum.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS),
                 rows + entries * 5 + table.nbytes,
             ),
             "window_sum_grad": (
@@ -199,7 +199,7 @@ class Steps:
             "project_sums": (lambda: summed @ weight.view(-1, CHANNELS), table.nbytes + self.key.nbytes),
             "weight_grad": (lambda: summed.t() @ grad, table.nbytes + self.key.nbytes),
             "segment_sum": (
-                lambda: segments.segment_sum(self.key, self.plan.index, ones, self.plan.work, None),
+                lambda: segment_sum(self.key, self.plan.index, ones, self.plan.work, None),
                 rows,
             ),
         }
@@ -294,7 +294,9 @@ def _short_variants(found: Steps) -> None:
         rank = partial(
             short_rows.rank_short_rows, None, found.key, found.key, found.ties, found.plan, bucket, *out
         )
-        add = partial(row_ends.sum_short_rows, found.key, found.key, found.plan, bucket, 3, SUMS, taps, under)
+        add = partial(
+            fused_window_sum.sum_short_rows, found.key, found.key, found.plan, bucket, 3, SUMS, taps, under
+        )
         for name, step in (("rank", rank), ("sum", add)):
             timed = []
             for short_rows.PER_WARP in SHORT_VARIANTS:
@@ -314,7 +316,9 @@ def _width_variants(found: Steps) -> None:
         found.plan = plan.GraphPlan(found.sequences)
         found.sequences.plans["triton"] = found.plan
         rank = median_ms(found.arrange, 3)
-        add = median_ms(lambda: row_ends.scored_window_sum(found.key, found.key, found.plan, 3, SUMS), 3)
+        add = median_ms(
+            lambda: fused_window_sum.scored_window_sum(found.key, found.key, found.plan, 3, SUMS), 3
+        )
         print(f"short rows of {short}: score_and_rank {rank:.3f}, scored_window_sum {add:.3f}", flush=True)
     plan.SHORT_WIDTHS, plan.SORT_WIDTHS = used
 

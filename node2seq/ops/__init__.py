@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops import eager, order, reference
+from node2seq.ops import eager, fixed_order, reference
 from node2seq.ops.backends import (
     BACKEND_NAMES,
     BACKENDS,
@@ -111,7 +111,7 @@ def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
 
 
 def rearrange(ranking: Any, sequences: Sequences, seed: Tensor | None) -> Any:
-    """Sorts what was chosen by a fixed order, not by its scores; see :func:`node2seq.ops.order.rearrange`."""
+    """Sorts what was chosen by a fixed order; see :func:`node2seq.ops.fixed_order.rearrange`."""
     if isinstance(ranking, TracedRanking):
         return ranking.rearrange(seed)
-    return order.rearrange(ranking, sequences, seed)
+    return fixed_order.rearrange(ranking, sequences, seed)

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from node2seq.ops.autograd_record import Record, record_of
 from node2seq.ops.backends import arrange, convolve, layer, running_backend
-from node2seq.ops.order import rearrange
+from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.plan import find_sequences
 from node2seq.ops.reach import Reach
-from node2seq.ops.recording import Record, record_of
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
 
@@ -328,7 +328,7 @@ class TracedRanking:
         return _arrange(*self.call)
 
     def rearrange(self, seed: Tensor | None) -> TracedRanking:
-        """The same in a fixed order; see :func:`node2seq.ops.order.rearrange`."""
+        """The same in a fixed order; see :func:`node2seq.ops.fixed_order.rearrange`."""
         order = "degree" if seed is None else "random"
         return TracedRanking(self.sequences, self.key, self.call._replace(order=order, seed=seed))
 

@@ -11,7 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from node2seq import MODELS, Node2SeqConv, ops
-from node2seq.ops import recording
+from node2seq.ops import autograd_record
 from node2seq.runs.pretrained import model_options
 
 NODES, CHANNELS, CLASSES = 30, 6, 3
@@ -40,7 +40,7 @@ def _without_collector() -> Iterator[None]:
 def kept() -> tuple[int, int, int]:
     """Plans, records of compiled steps, live tensors."""
     tensors = sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
-    return len(ops.PLANS._plans), len(recording._records), tensors
+    return len(ops.PLANS._plans), len(autograd_record._records), tensors
 
 
 def assert_nothing_stays(step: Callable[[Tensor], object], graphs: Iterator[Tensor]) -> None:

@@ -8,7 +8,7 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.nn.adjacency import sequences_of
-from node2seq.nn.fusing import is_listened_to
+from node2seq.nn.hooks import has_message_hooks
 
 
 class Neighbours:
@@ -85,7 +85,7 @@ class DeterministicConv(MessagePassing):
     def sends_messages(self, edge_index: Any) -> bool:
         """Whether single messages are needed: for a sparse adjacency, an explainer or a hook."""
         is_plain = isinstance(edge_index, Tensor) and not is_torch_sparse_tensor(edge_index)
-        return not is_plain or is_listened_to(self)
+        return not is_plain or has_message_hooks(self)
 
     def neighbours(
         self, x: Tensor, edge_index: Any, *, add_self_loops: bool = False, heads: int = 1

@@ -14,7 +14,7 @@ from torch_geometric.utils import softmax
 from node2seq import ops
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.nn.adjacency import edges_of, sequences_of
-from node2seq.nn.fusing import is_bare_linear, is_listened_to
+from node2seq.nn.hooks import has_message_hooks, is_plain_linear
 
 READOUTS = ("max", "mean", "sum")
 ROOTS = ("projected", "input")
@@ -259,9 +259,9 @@ class Node2SeqConv(MessagePassing):
             )
             if self.order != "attention":
                 ranking = ops.rearrange(ranking, sequences, seed=self.order_seed)
-            is_plain = not is_listened_to(self) and type(self).message is Node2SeqConv.message
+            is_plain = not has_message_hooks(self) and type(self).message is Node2SeqConv.message
             ranked = ranking.ranked(sequences, self.hops) if is_plain else None
-            own_is_key = shared and self.root == "projected" and is_bare_linear(self.lin_root)
+            own_is_key = shared and self.root == "projected" and is_plain_linear(self.lin_root)
             if is_plain and own_is_key:  # eqs. 5 to 7 in one step
                 out, winner = self._convolve_and_add(key, ranked, backend)
                 out = out.view(shape)

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from node2seq import ops
-from node2seq.nn.fusing import is_listened_to
+from node2seq.nn.hooks import has_message_hooks
 
 
 class Capturable(nn.Module):
@@ -20,4 +20,4 @@ class Capturable(nn.Module):
         plain = ops.BACKENDS.values()  # written in PyTorch alone, they look at values
         fused = all(ops.choose_backend(name, x) not in plain for name in backends)
         layers = [module for module in self.modules() if isinstance(module, MessagePassing)]
-        return fused and not any(map(is_listened_to, layers))
+        return fused and not any(map(has_message_hooks, layers))

@@ -5,7 +5,7 @@ Deterministic whatever the number of threads: what is written for a row depends 
 
 from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, score
 from node2seq.ops.native.candidates import find_lists
-from node2seq.ops.native.dropping import drop
+from node2seq.ops.native.dropout import drop
 from node2seq.ops.native.plan import sort_numbers
 from node2seq.ops.native.ranking import arrange
 from node2seq.ops.native.selection import select

@@ -4,15 +4,15 @@ A plan per graph says who works on what; hubs are cut into items and their parts
 kernel needs an atomic. Backward passes walk over the transposed graph instead of scattering.
 """
 
+from node2seq.ops.triton.aggregate import aggregate
 from node2seq.ops.triton.attention import attention
-from node2seq.ops.triton.building import build
-from node2seq.ops.triton.dropping import drop
+from node2seq.ops.triton.build_sequences import build
+from node2seq.ops.triton.dropout import drop
 from node2seq.ops.triton.largest import largest
 from node2seq.ops.triton.layer import layer
 from node2seq.ops.triton.ranking import arrange, rank
 from node2seq.ops.triton.scores import score
-from node2seq.ops.triton.segments import aggregate
-from node2seq.ops.triton.select import select
+from node2seq.ops.triton.selection import select
 from node2seq.ops.triton.sorting import precedence
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum

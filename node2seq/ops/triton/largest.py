@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.items import item, rows_at
+from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.launch import Tile, cdiv, channel_blocks, launch, plain
 from node2seq.ops.triton.plan import GraphPlan, plan_of
-from node2seq.ops.triton.segments import store_item, sum_parts
 from node2seq.ops.triton.window_max import packed, unpacked
+from node2seq.ops.triton.work_items import item, rows_at
 
 _WARP = 32
 # Values of a row that are under way at once.

@@ -13,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.ops.plan import MOST_ENTRIES, is_tracing
 from node2seq.ops.ranked import Ranked
 from node2seq.ops.sequences import Rows, Sequences, lasting
-from node2seq.ops.triton.cutting import Order, read_totals, transpose
+from node2seq.ops.triton.partition import Order, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
 # A place in an item has to fit into 8 bits.

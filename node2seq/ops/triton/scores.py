@@ -8,9 +8,9 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, cdiv, channel_blocks, launch, plain
 from node2seq.ops.triton.plan import GraphPlan, plan_of
+from node2seq.ops.triton.work_items import item, rows_at
 
 
 @triton.jit

@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.triton.items import rows_at
 from node2seq.ops.triton.launch import channel_blocks, launch
 from node2seq.ops.triton.plan import Bucket, GraphPlan
+from node2seq.ops.triton.work_items import rows_at
 
 # Features that a warp holds: 32 in each thread.
 PER_WARP = 1024

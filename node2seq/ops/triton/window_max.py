@@ -16,11 +16,11 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.items import item, rows_at
+from node2seq.ops.triton.aggregate import sum_parts
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.own_rows import add_product
 from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
-from node2seq.ops.triton.segments import sum_parts
+from node2seq.ops.triton.root_features import add_product
+from node2seq.ops.triton.work_items import item, rows_at
 
 # Longer kernels loop over their taps: unrolled, they would take long to compile.
 _UNROLLED_TAPS = 16

@@ -15,12 +15,12 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops import reference
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.items import item, rows_at
+from node2seq.ops.triton.aggregate import store_item, sum_parts
+from node2seq.ops.triton.fused_window_sum import Sums, fits, scored_window_sum
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.own_rows import add_product, matrix_of
 from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
-from node2seq.ops.triton.row_ends import Sums, fits, scored_window_sum
-from node2seq.ops.triton.segments import store_item, sum_parts
+from node2seq.ops.triton.root_features import add_product, matrix_of
+from node2seq.ops.triton.work_items import item, rows_at
 
 _CORE_BLOCK = 16
 

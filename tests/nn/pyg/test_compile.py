@@ -13,10 +13,10 @@ from node2seq import ops
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.models import MODELS, Node2Seq
+from node2seq.ops import autograd_record
 from node2seq.ops import compiled as compiled_ops
-from node2seq.ops import recording
+from node2seq.ops.autograd_record import Record
 from node2seq.ops.compiled import Call, Graph
-from node2seq.ops.recording import Record
 from node2seq.train.stacking import stack
 
 slow = pytest.mark.slow
@@ -217,18 +217,18 @@ def test_the_backward_pass_finds_what_the_forward_pass_recorded(monkeypatch):
     made = _count(monkeypatch, Record, "__init__")
     runs, padded = _count(monkeypatch, Call, "convolve"), _count(monkeypatch, Graph, "pad")
     out = compiled(features(), EDGES)
-    assert len(recording._records) == 1
+    assert len(autograd_record._records) == 1
     expected = gradients(conv, out)
     assert (len(made), len(runs), len(padded)) == (1, 1, 0)  # nobody asked for the winners or the order
-    assert not recording._records
+    assert not autograd_record._records
     out = compiled(features(), EDGES)
-    recording._records.clear()
+    autograd_record._records.clear()
     torch.testing.assert_close(gradients(conv, out), expected)  # recorded anew
     assert len(made) == 3
     out = compiled(features(), EDGES)
-    assert len(recording._records) == 1
+    assert len(autograd_record._records) == 1
     del out
-    assert not recording._records
+    assert not autograd_record._records
     with torch.no_grad():
         compiled(features(), EDGES)
     assert len(made) == 4

@@ -27,7 +27,7 @@ from node2seq import Node2SeqConv, Node2SeqError, ops
 from node2seq.nn.conv.lgcl import LGCL
 from node2seq.ops import reference, sparse
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import dropping, plan, row_ends
+from node2seq.ops.triton import dropout, fused_window_sum, plan
 from node2seq.ops.triton.launch import LAUNCHES, READY, launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -485,10 +485,10 @@ def check_sparse_rows() -> None:
         torch.tensor(values, device=DEVICE) for values in ([0.5, 0.0, 0.75], [1, 2, 3], [4, 5, 5])
     )
     element = x.sequences.rows.target * 60 + x.sequences.index
-    values = dropping.drop(x.values[:, None], rate.double(), seed, step, 1, element, False)
+    values = dropout.drop(x.values[:, None], rate.double(), seed, step, 1, element, False)
     dropped = sparse.SparseRows(x.sequences, values.squeeze(-1))
     expected = torch.where(
-        dropping.drop(torch.ones_like(dense), rate.double(), seed, step, 1, None, False) != 0,
+        dropout.drop(torch.ones_like(dense), rate.double(), seed, step, 1, None, False) != 0,
         dense * (1 / (1 - rate)).view(3, 1, 1),
         0.0,
     )
@@ -536,8 +536,8 @@ def check_nan_and_ties() -> None:
     lost = torch.full((60, 3), 0x7FFFFFFF, dtype=torch.int32, device=DEVICE).view(torch.float32)
     some = ragged([0, 3, 7, 9, 60], 60)
     scored = fused.arrange(lost[:5], lost, some).ranked(some, 1)
-    sums = row_ends.Sums(is_mean=False, with_own=False)
-    summed, under = row_ends.scored_window_sum(lost[:5], lost, plan.plan_of(some), 3, sums)
+    sums = fused_window_sum.Sums(is_mean=False, with_own=False)
+    summed, under = fused_window_sum.scored_window_sum(lost[:5], lost, plan.plan_of(some), 3, sums)
     assert summed[1:].isnan().all()
     codes = [row.sort().values.tolist() for row in under[3:].split([7, 9, 60])]
     assert codes == [[0, 1, *[2] * (length - 4), 5, 8] for length in (7, 9, 60)]

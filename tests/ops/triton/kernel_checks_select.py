@@ -21,8 +21,8 @@ from torch import Tensor
 from node2seq import ops
 from node2seq.ops import reference, selection
 from node2seq.ops import triton as fused
+from node2seq.ops.triton.dynamic_plan import DynamicPlan
 from node2seq.ops.triton.launch import LAUNCHES, Tile
-from node2seq.ops.triton.moving import MovingPlan
 
 NODES, RUNS = 64, 3
 
@@ -91,7 +91,7 @@ def check_runs() -> None:
     flat, every = keys.float().view(-1, 3), limits.repeat_interleave(NODES)
     for at_once, launches in ((2**30, 1), (1, RUNS)):
         LAUNCHES.clear()
-        with patch("node2seq.ops.triton.select._SCORES_AT_ONCE", at_once):
+        with patch("node2seq.ops.triton.selection._SCORES_AT_ONCE", at_once):
             reach = ops.Reach(sequences, 2).copies(RUNS)
             found = fused.select(flat, flat, sequences.copies(RUNS), reach, every, True)
         assert LAUNCHES["choose_kernel"] == launches
@@ -164,7 +164,7 @@ def check_gradients() -> None:
     assert LAUNCHES["sum_parts_kernel"]
     again: Any = ops.rearrange(found, sequences, seed=None)
     assert_same(again, ops.rearrange(plainly(key, sequences, 3, 1e9, True), sequences, seed=None))
-    assert isinstance(again.ranked(sequences, 3).plan, MovingPlan), "its plan would wait for the device"
+    assert isinstance(again.ranked(sequences, 3).plan, DynamicPlan), "its plan would wait for the device"
     assert torch.equal(again.ranked(sequences, 3).index.long(), again.node)
 
 
@@ -276,7 +276,7 @@ def run_checks() -> dict[str, str]:
                     stack.enter_context(bounded())
                     stack.enter_context(blocks(8, (2, 4), (8, 16)))
                     # Lists of several blocks, as hubs have.
-                    stack.enter_context(patch("node2seq.ops.triton.select._CHOOSE_TILES", (Tile(32, 1),)))
+                    stack.enter_context(patch("node2seq.ops.triton.selection._CHOOSE_TILES", (Tile(32, 1),)))
                 check()
             results[name] = ""
         except Exception:

@@ -21,7 +21,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from node2seq import ops
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import building, cutting, plan
+from node2seq.ops.triton import build_sequences, partition, plan
 from node2seq.ops.triton.launch import OPTIONS, signature
 from node2seq.ops.triton.sorting import sort_rows
 
@@ -35,7 +35,7 @@ _TYPES = {
 _OPTIONS = {"num_warps", "num_stages"}
 _TARGET = GPUTarget("cuda", 90, 32)
 # Modules whose kernels are compiled by a script of their own.
-_ELSEWHERE = {"select", "dropping"}
+_ELSEWHERE = {"selection", "dropout"}
 
 
 def kernels() -> set[str]:
@@ -127,7 +127,7 @@ def read_totals(unread: Any) -> list[list[int]]:
 def counted(ptr: Tensor) -> list[int]:
     """What the kernels would add up for rows that start there."""
     length = ptr.diff()
-    sizes = cutting._sizes_on(ptr.device, tuple(sorted({plan.ITEM, *plan.SHORT_WIDTHS, *plan.SORT_WIDTHS})))
+    sizes = partition._sizes_on(ptr.device, tuple(sorted({plan.ITEM, *plan.SHORT_WIDTHS, *plan.SORT_WIDTHS})))
     rows = [int((length > size).sum()) for size in sizes.flip(0)[1:]] + [length.numel()]
     parts, chunks = (
         int(((length[length > size] + size - 1) // size).sum()) for size in (plan.ITEM, plan.SORT_WIDTHS[-1])
@@ -135,14 +135,14 @@ def counted(ptr: Tensor) -> list[int]:
     return [*rows, *[rows[-1] + parts] * len(rows), *[rows[-1] + parts + chunks] * len(rows)]
 
 
-class CountedTotals(cutting.Totals):
+class CountedTotals(partition.Totals):
     """Knows the rows whose counts it stands for."""
 
     def __init__(self, ptr: Tensor) -> None:
         self.ptr = ptr
 
 
-class CountedOrder(cutting.Order):
+class CountedOrder(partition.Order):
     """Leaves counting to :func:`counted`."""
 
     def __init__(self, ptr: Tensor, *more: Any) -> None:
@@ -189,9 +189,9 @@ def _compile_building() -> None:
     """A graph that is new; as nothing runs, it has no entries."""
 
     def nothing(unread: Any) -> list[list[int]]:
-        return [[0] * (48 if isinstance(part, cutting.Totals) else part.numel()) for part in unread]
+        return [[0] * (48 if isinstance(part, partition.Totals) else part.numel()) for part in unread]
 
-    building.read_totals = nothing
+    build_sequences.read_totals = nothing
     edges = torch.zeros(2, 5000, dtype=torch.int64)
     for merge in (False, True):
         how = {"add_self_loops": True, "merge_duplicates": merge, "expect_backward": True}

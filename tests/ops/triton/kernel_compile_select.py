@@ -55,7 +55,7 @@ def compile_dropout() -> None:
 def compile_all() -> dict[str, list[str]]:
     """The names of all kernels of the two modules, of those that were compiled and of those that fuse."""
     compiler = kernel_compile.Compiler()
-    modules = [import_module(f"{fused.__name__}.{name}") for name in ("select", "dropping")]
+    modules = [import_module(f"{fused.__name__}.{name}") for name in ("selection", "dropout")]
     for module in modules:
         vars(module)["launch"] = compiler
     compile_selection(modules[0])

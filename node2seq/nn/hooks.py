@@ -4,7 +4,7 @@ from torch.nn import Module
 from torch_geometric.nn import Linear, MessagePassing
 
 
-def is_listened_to(layer: MessagePassing) -> bool:
+def has_message_hooks(layer: MessagePassing) -> bool:
     """Whether an explainer or a hook wants to see or change single messages; the fused path has none."""
     hooks = (
         layer._propagate_forward_pre_hooks,
@@ -17,7 +17,7 @@ def is_listened_to(layer: MessagePassing) -> bool:
     return bool(layer.explain) or any(hooks)
 
 
-def is_bare_linear(module: Module) -> bool:
+def is_plain_linear(module: Module) -> bool:
     """Whether a linear layer may be read as a matrix: nobody put another in its place or hooks onto it."""
     hooks = (
         module._forward_hooks,

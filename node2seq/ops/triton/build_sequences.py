@@ -15,8 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.sequences import Rows, Sequences
-from node2seq.ops.triton.cutting import Totals, read_totals, transpose
 from node2seq.ops.triton.launch import cdiv, launch
+from node2seq.ops.triton.partition import Totals, read_totals, transpose
 from node2seq.ops.triton.plan import GraphPlan, Transposed, Work
 
 _BLOCK = 1024

@@ -18,13 +18,13 @@ from node2seq.ops import selection
 from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.items import item, rows_at
+from node2seq.ops.triton.dynamic_plan import DynamicPlan, dynamic_layout
 from node2seq.ops.triton.launch import TILES, Tile, cdiv, channel_blocks, launch, plain
-from node2seq.ops.triton.moving import MovingPlan, moved
 from node2seq.ops.triton.plan import GraphPlan, Ranked, plan_of
 from node2seq.ops.triton.ranking import rank
 from node2seq.ops.triton.scores import own_score, score
 from node2seq.ops.triton.sorting import packs, precedence, sort_rows
+from node2seq.ops.triton.work_items import item, rows_at
 
 # Candidates' scores that are held at once: 4 GiB. More runs than that are selected one part after the other.
 _SCORES_AT_ONCE = 2**30
@@ -264,7 +264,10 @@ class SelectedRanking:
         """The same in another order within the rows."""
         plan = self._ranked.plan
         return SelectedRanking(
-            moved(plan, self._ranked.index[order]), self.score[order], self.entry[order], plan.position
+            dynamic_layout(plan, self._ranked.index[order]),
+            self.score[order],
+            self.entry[order],
+            plan.position,
         )
 
     def _placed(self, values: Tensor) -> Tensor:
@@ -421,9 +424,9 @@ def _ranked(
         # Locals are in order already. Above every score, they leave the end of the row to the others.
         most = torch.finfo(scores.dtype).max
         by = scores.nan_to_num(nan=most, posinf=most, neginf=-torch.inf).masked_fill(is_local, torch.inf)
-    ranked = sort_rows(by, order_of_ties, MovingPlan(plan, node))
+    ranked = sort_rows(by, order_of_ties, DynamicPlan(plan, node))
     index, place = ranked.index, ranked.place
     if not joint:
         index = torch.where(is_local, node, index)
         place = torch.where(is_local, plan.position, place)
-    return SelectedRanking(moved(plan, index), scores, entry, place)
+    return SelectedRanking(dynamic_layout(plan, index), scores, entry, place)

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain
 from node2seq.ops.triton.plan import Work, plan_of
 from node2seq.ops.triton.scores import score
+from node2seq.ops.triton.work_items import item, rows_at
 
 
 @triton.jit(do_not_specialize=["num_parts"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.triton import plan
-from node2seq.ops.triton.cutting import transpose
+from node2seq.ops.triton.partition import transpose
 from node2seq.ops.triton.plan import GraphPlan, Ranked, Transposed
 
 
@@ -45,7 +45,7 @@ class FixedWork:
         self.items = self.item_row.numel()
 
 
-class MovingPlan(GraphPlan):
+class DynamicPlan(GraphPlan):
     """The plan of a graph's rows with other sources than its own.
 
     Args:
@@ -70,9 +70,9 @@ class MovingPlan(GraphPlan):
         return Transposed(work, *transpose(order, self.rows.target))
 
 
-def moved(base: GraphPlan, index: Tensor) -> Ranked:
+def dynamic_layout(base: GraphPlan, index: Tensor) -> Ranked:
     """Sequences with the lengths of a graph's, and other sources in the order given."""
-    return Ranked(MovingPlan(base, index), index, base.position)
+    return Ranked(DynamicPlan(base, index), index, base.position)
 
 
 def _starts(count: Tensor) -> Tensor:

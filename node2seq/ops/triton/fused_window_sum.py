@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.triton.items import item, rows_at
 from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch, next_power_of_2
 from node2seq.ops.triton.plan import Bucket, GraphPlan, Work
 from node2seq.ops.triton.short_rows import order_key, places, warps
+from node2seq.ops.triton.work_items import item, rows_at
 
 # first · K + last has to fit into 8 bits.
 _MOST_TAPS = 16
