@@ -66,7 +66,7 @@ class Selection:
 
     def __init__(self, edge_index: Tensor, nodes: int) -> None:
         self.nodes, self.device = nodes, edge_index.device
-        self.sequences, reach = sequences_of(
+        self.sequences, candidates = sequences_of(
             edge_index,
             flow="source_to_target",
             num_sources=nodes,
@@ -74,8 +74,8 @@ class Selection:
             add_self_loops=True,
             hops=HOPS,
         )
-        assert reach is not None
-        self.reach = reach
+        assert candidates is not None
+        self.candidates = candidates
 
     def first(self, key: Tensor, backend: str) -> float:
         """The seconds of the first selection on the graph, which finds the candidates."""
@@ -87,9 +87,9 @@ class Selection:
 
     def step(self, key: Tensor, backend: str, runs: int = 1) -> Callable[[], Any]:
         """One selection; of so many runs at once."""
-        sequences, reach = self.sequences.copies(runs), self.reach.copies(runs)
+        sequences, candidates = self.sequences.copies(runs), self.candidates.copies(runs)
         module = ops.choose_backend(backend, key, sequences.rows.num_entries)
-        return lambda: ops.arrange(key, key, sequences, reach=reach, hops=HOPS, backend=module)
+        return lambda: ops.arrange(key, key, sequences, candidates=candidates, hops=HOPS, backend=module)
 
 
 def refuse_if_wrong(backends: list[str], device: torch.device) -> None:

@@ -39,7 +39,7 @@ def sequences_of(
     merge_duplicates: bool = True,
     hops: int = 1,
     backend: str = "auto",
-) -> tuple[ops.Sequences, ops.Reach | None]:
+) -> tuple[ops.Sequences, ops.Candidates | None]:
     """The sequences of a graph, and who lies within several hops; both built once and found again.
 
     Node ids are checked when the sequences are built, and not while exporting or capturing. The user's choice

@@ -40,11 +40,11 @@ from node2seq.ops.backends import (
     layer,
     running_backend,
 )
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.compiled import CompiledBackend, Graph, TracedRanking, TracedSequences
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.linear import add_bias, apply, dense, linear, runs_of
 from node2seq.ops.plan import PLANS, build_sequences, find_sequences, is_exporting, is_tracing
-from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
 from node2seq.ops.sparse import SparseRows, sparse_rows
@@ -53,9 +53,9 @@ __all__ = [
     "BACKENDS",
     "BACKEND_NAMES",
     "PLANS",
+    "Candidates",
     "Graph",
     "Ranking",
-    "Reach",
     "Rows",
     "Sequences",
     "SparseRows",

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.ops import eager, reference
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.late import NATIVE_DTYPES, fastest_for, fused_kernels, native_loops
 from node2seq.ops.linear import add_bias, linear
-from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking, select
 from node2seq.ops.sequences import Rows, Sequences
 
@@ -79,7 +79,7 @@ def arrange(
     key: Tensor,
     sequences: Sequences,
     *,
-    reach: Reach | None = None,
+    candidates: Candidates | None = None,
     hops: int = 1,
     threshold: float | Tensor = 0.0,
     joint: bool = True,
@@ -91,7 +91,7 @@ def arrange(
         query (torch.Tensor): The targets' projections, [N, D].
         key (torch.Tensor): The sources' projections, [M, D].
         sequences (Sequences): The neighbours of each target.
-        reach (Reach, optional): Who lies within several hops; looked up anew if not given.
+        candidates (Candidates, optional): Who lies within several hops; looked up anew if not given.
         hops (int): ℓ; with one hop nothing is selected.
         threshold (float or torch.Tensor): β; one for all, or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
@@ -101,7 +101,9 @@ def arrange(
         if hops == 1 and hasattr(backend, "arrange"):  # fused; gives the rest when asked
             return backend.arrange(query, key, sequences)
         if hops > 1 and hasattr(backend, "select"):
-            return backend.select(query, key, sequences, reach or Reach(sequences, hops), threshold, joint)
+            return backend.select(
+                query, key, sequences, candidates or Candidates(sequences, hops), threshold, joint
+            )
         score = backend.score(query, key, sequences)
         order_of_ties = backend.precedence((key * key).sum(-1))
         if hops == 1:
@@ -112,8 +114,8 @@ def arrange(
             return Ranking(
                 *_select_traced(query, key, rows.ptr, rows.target, sequences.index, hops, threshold, joint)
             )
-        reach = reach or Reach(sequences, hops)
-        return select(backend, query, key, score, order_of_ties, sequences, reach, threshold, joint)
+        candidates = candidates or Candidates(sequences, hops)
+        return select(backend, query, key, score, order_of_ties, sequences, candidates, threshold, joint)
 
 
 def convolve(

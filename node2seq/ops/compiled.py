@@ -16,9 +16,9 @@ from torch import Tensor
 
 from node2seq.ops.autograd_record import Record, record_of
 from node2seq.ops.backends import arrange, convolve, layer, running_backend
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.plan import find_sequences
-from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Rows, Sequences
 
@@ -44,19 +44,19 @@ class Graph(NamedTuple):
 
     def find(
         self, edge_index: Tensor, hops: int = 1, backend: str = "auto"
-    ) -> tuple[Sequences, Reach | None]:
+    ) -> tuple[Sequences, Candidates | None]:
         """The plan of all copies."""
         flow = "source_to_target" if self.is_forward else "target_to_source"
         source, target = (0, 1) if self.is_forward else (1, 0)
         key = (flow, self.num_sources, self.num_targets, bool(self.add_self_loops))
-        sequences, reach = find_sequences(
+        sequences, candidates = find_sequences(
             edge_index,
             (*key, bool(self.merge_duplicates)),
             lambda: (edge_index[source], edge_index[target]),
             hops,
             backend,
         )
-        return sequences.copies(self.copies), None if reach is None else reach.copies(self.copies)
+        return sequences.copies(self.copies), None if candidates is None else candidates.copies(self.copies)
 
     def pad(self, values: Tensor, edge_index: Tensor, fill: int = 0) -> Tensor:
         """A value for each entry, as long as a traced graph has it; always a tensor of its own."""
@@ -93,12 +93,12 @@ class Call(NamedTuple):
 
     def arrange(self, key: Tensor) -> tuple[Ranking, Sequences]:
         """The order of the neighbours, and their sequences as the graph has them."""
-        sequences, reach = Graph(*self.graph).find(self.edge_index, self.hops, self.backend)
+        sequences, candidates = Graph(*self.graph).find(self.edge_index, self.hops, self.backend)
         ranking = arrange(
             key if self.query is None else self.query,
             key,
             sequences,
-            reach=reach,
+            candidates=candidates,
             hops=self.hops,
             threshold=self.number if self.threshold is None else self.threshold,
             joint=self.joint,
@@ -363,12 +363,12 @@ class CompiledBackend:
         query: Tensor,
         key: Tensor,
         sequences: TracedSequences,
-        reach: Reach,
+        candidates: Candidates,
         threshold: float | Tensor,
         joint: bool,
     ) -> TracedRanking:
         """Local and non-local selection, index ranking; see :func:`node2seq.ops.selection.select`."""
-        call = self.arrange(query, key, sequences).call._replace(hops=reach.hops, joint=joint)
+        call = self.arrange(query, key, sequences).call._replace(hops=candidates.hops, joint=joint)
         if isinstance(threshold, Tensor):
             call = call._replace(threshold=threshold)
         else:

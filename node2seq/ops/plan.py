@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.late import fused_kernels, loops_for
-from node2seq.ops.reach import Reach
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # Kernels number entries with 32 bits.
@@ -177,7 +177,7 @@ def find_sequences(
     edges: Callable[[], tuple[Tensor, Tensor]],
     hops: int = 1,
     backend: str = "auto",
-) -> tuple[Sequences, Reach | None]:
+) -> tuple[Sequences, Candidates | None]:
     """The sequences of a graph, and who lies within several hops; both built once and found again.
 
     Args:
@@ -205,4 +205,4 @@ def find_sequences(
     sequences = PLANS.get(owner, graph, build)
     if hops == 1:
         return sequences, None
-    return sequences, PLANS.get(owner, (*graph, hops), lambda: Reach(sequences, hops))
+    return sequences, PLANS.get(owner, (*graph, hops), lambda: Candidates(sequences, hops))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from node2seq.ops.reach import Reach
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.sequences import Rows, Sequences
 
 
@@ -40,7 +40,7 @@ def select(
     score: Tensor,
     order_of_ties: Tensor,
     sequences: Sequences,
-    reach: Reach,
+    candidates: Candidates,
     threshold: float | Tensor,
     joint: bool,
 ) -> Ranking:
@@ -53,7 +53,7 @@ def select(
         score (torch.Tensor): The score of each local entry, [E].
         order_of_ties (torch.Tensor): The precedence of each node, [N].
         sequences (Sequences): The local neighbours.
-        reach (Reach): The candidates several hops away.
+        candidates (Candidates): The candidates several hops away.
         threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
             targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
@@ -67,13 +67,13 @@ def select(
 
     # Non-local candidates of the rows that dropped someone, best first; as many as there is room for.
     found_row, found_node, found_score = [], [], []
-    for block, candidates in reach.blocks(wanted.nonzero().view(-1)):
-        candidate_score = backend.score(query[block], key, candidates)
-        best = backend.rank(candidate_score, order_of_ties, candidates)
-        room = wanted[block][candidates.rows.target]
-        taken = best[candidates.rows.position() < room]
-        found_row.append(block[candidates.rows.target[taken]])
-        found_node.append(candidates.index[taken])
+    for block, listed in candidates.blocks(wanted.nonzero().view(-1)):
+        candidate_score = backend.score(query[block], key, listed)
+        best = backend.rank(candidate_score, order_of_ties, listed)
+        room = wanted[block][listed.rows.target]
+        taken = best[listed.rows.position() < room]
+        found_row.append(block[listed.rows.target[taken]])
+        found_node.append(listed.index[taken])
         found_score.append(candidate_score[taken])
     nonlocal_row = torch.cat([rows.ptr.new_zeros(0), *found_row])
     found = torch.bincount(nonlocal_row, minlength=rows.num_rows)

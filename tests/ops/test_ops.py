@@ -205,7 +205,7 @@ def test_reach_finds_the_same_in_small_blocks_and_when_too_large_to_keep(monkeyp
 
     def lists() -> dict[int, list[int]]:
         found = {}
-        for block, candidates in ops.Reach(sequences, 3).blocks(rows):
+        for block, candidates in ops.Candidates(sequences, 3).blocks(rows):
             parts = candidates.index.split(candidates.rows.length().tolist())
             found |= {int(row): part.tolist() for row, part in zip(block, parts, strict=True)}
         return found
@@ -213,10 +213,10 @@ def test_reach_finds_the_same_in_small_blocks_and_when_too_large_to_keep(monkeyp
     near = {i: literal.within_hops(neighbours, i, 1) for i in rows.tolist()}
     expected = {i: sorted(literal.within_hops(neighbours, i, 3) - near[i]) for i in rows.tolist()}
     assert lists() == expected
-    monkeypatch.setattr("node2seq.ops.reach._MARKS_PER_BLOCK", 2 * 60)
-    monkeypatch.setattr("node2seq.ops.reach._EDGES_PER_BLOCK", 3)
+    monkeypatch.setattr("node2seq.ops.candidates._MARKS_PER_BLOCK", 2 * 60)
+    monkeypatch.setattr("node2seq.ops.candidates._EDGES_PER_BLOCK", 3)
     assert lists() == expected
-    monkeypatch.setattr("node2seq.ops.reach._KEPT_ENTRIES", 10)
+    monkeypatch.setattr("node2seq.ops.candidates._KEPT_ENTRIES", 10)
     assert lists() == expected
 
 

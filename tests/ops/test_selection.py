@@ -15,31 +15,38 @@ def sequences() -> ops.Sequences:
     return ops.build_sequences(edges[0], edges[1], NODES, NODES, add_self_loops=True, merge_duplicates=True)
 
 
-def arrange(key, sequences, reach, threshold, joint):
+def arrange(key, sequences, candidates, threshold, joint):
     return ops.arrange(
-        key, key, sequences, reach=reach, hops=2, threshold=threshold, joint=joint, backend=ops.eager
+        key,
+        key,
+        sequences,
+        candidates=candidates,
+        hops=2,
+        threshold=threshold,
+        joint=joint,
+        backend=ops.eager,
     )
 
 
 @pytest.mark.parametrize("kept", [2**27, 10])
 @pytest.mark.parametrize("joint", [True, False])
 def test_copies_select_what_each_selects_alone(sequences, joint, kept, monkeypatch):
-    monkeypatch.setattr("node2seq.ops.reach._KEPT_ENTRIES", kept)
+    monkeypatch.setattr("node2seq.ops.candidates._KEPT_ENTRIES", kept)
     torch.manual_seed(0)
     keys = torch.randint(-2, 3, (RUNS, NODES, 4)).float()
     thresholds = torch.tensor([1.0, -100.0, 3.0])
-    reach = ops.Reach(sequences, 2)
-    assert (reach.candidates() is None) == (kept == 10)
+    candidates = ops.Candidates(sequences, 2)
+    assert (candidates.listed() is None) == (kept == 10)
     together = arrange(
         keys.view(-1, 4),
         sequences.copies(RUNS),
-        reach.copies(RUNS),
+        candidates.copies(RUNS),
         thresholds.repeat_interleave(NODES),
         joint,
     )
     entries, nonlocals = sequences.rows.num_entries, []
     for run, (key, threshold) in enumerate(zip(keys, thresholds.tolist(), strict=True)):
-        alone = arrange(key, sequences, ops.Reach(sequences, 2), threshold, joint)
+        alone = arrange(key, sequences, ops.Candidates(sequences, 2), threshold, joint)
         mine = [values[run * entries : (run + 1) * entries] for values in together]
         assert torch.equal(mine[0] - run * NODES, alone.node)
         assert torch.equal(mine[1], alone.score)
@@ -49,19 +56,19 @@ def test_copies_select_what_each_selects_alone(sequences, joint, kept, monkeypat
     assert min(nonlocals[0], nonlocals[2]) > 20, "too few were selected to show anything"
 
 
-def test_copies_of_a_reach_keep_no_lists_of_their_own(sequences):
-    reach = ops.Reach(sequences, 2)
-    assert reach.copies(1) is reach
-    copied = reach.copies(RUNS)
+def test_copies_of_the_candidates_keep_no_lists_of_their_own(sequences):
+    candidates = ops.Candidates(sequences, 2)
+    assert candidates.copies(1) is candidates
+    copied = candidates.copies(RUNS)
     rows = torch.tensor([0, 5, NODES + 5, 2 * NODES + 7])
     lists = {
         int(row): part.tolist()
         for block, found in copied.blocks(rows)
         for row, part in zip(block, found.index.split(found.rows.length().tolist()), strict=True)
     }
-    alone = reach.candidates()
+    alone = candidates.listed()
     assert alone is not None
-    assert copied._candidates is None
+    assert copied._listed is None
     parts = alone.index.split(alone.rows.length().tolist())
     assert lists == {
         row: [node + row // NODES * NODES for node in parts[row % NODES].tolist()] for row in rows.tolist()

@@ -233,7 +233,7 @@ class Node2SeqConv(MessagePassing):
             key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             shared = self.lin_dst is None and x_dst is x_src
             query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
-            sequences, reach = sequences_of(
+            sequences, candidates = sequences_of(
                 edge_index,
                 flow=self.flow,
                 num_sources=key.size(-2),
@@ -251,7 +251,7 @@ class Node2SeqConv(MessagePassing):
                 query,
                 key,
                 sequences,
-                reach=None if reach is None else reach.copies(runs),
+                candidates=None if candidates is None else candidates.copies(runs),
                 hops=self.hops,
                 threshold=self._threshold_of_each(shape, key.dtype) if self.hops > 1 else 0.0,
                 joint=self.nonlocal_order == "joint",

@@ -8,10 +8,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from node2seq.ops.candidates import Candidates, most_kept
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import cut_evenly, plan_of
 from node2seq.ops.native.pool import run
-from node2seq.ops.reach import Reach, most_kept
 from node2seq.ops.sequences import Sequences, lasting
 
 # Counting ends soon after there are too many: so often it is looked at.
@@ -52,13 +52,13 @@ def find_lists(sequences: Sequences, hops: int, most: int) -> Lists | None:
     return Lists(ptr, index, cut_evenly(ptr))
 
 
-def lists_of(reach: Reach) -> Lists | None:
-    """The lists of a graph, kept with its reach; none where they are too many to keep."""
-    if "native" not in reach.plans:
+def lists_of(candidates: Candidates) -> Lists | None:
+    """The lists of a graph, kept with its candidates; none where they are too many to keep."""
+    if "native" not in candidates.plans:
         with lasting():
-            most = most_kept(reach.sequences.index.device)
-            reach.plans["native"] = find_lists(reach.sequences, reach.hops, most)
-    return reach.plans["native"]
+            most = most_kept(candidates.sequences.index.device)
+            candidates.plans["native"] = find_lists(candidates.sequences, candidates.hops, most)
+    return candidates.plans["native"]
 
 
 def _running_total(count: Tensor) -> Tensor:

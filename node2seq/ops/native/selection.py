@@ -5,18 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.native import kernels
 from node2seq.ops.native.candidates import lists_of
 from node2seq.ops.native.plan import plan_of
 from node2seq.ops.native.pool import run
 from node2seq.ops.native.ranking import own_keys, score_and_place
-from node2seq.ops.reach import Reach
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
 
 
 def select(
-    query: Tensor, key: Tensor, sequences: Sequences, reach: Reach, threshold: float | Tensor, joint: bool
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    candidates: Candidates,
+    threshold: float | Tensor,
+    joint: bool,
 ) -> Ranking:
     """Local selection, non-local selection and index ranking; see :func:`node2seq.ops.selection.select`.
 
@@ -24,7 +29,7 @@ def select(
         query (torch.Tensor): The targets' projections, [N, D].
         key (torch.Tensor): The sources' projections, [N, D].
         sequences (Sequences): The local neighbours.
-        reach (Reach): The candidates several hops away.
+        candidates (Candidates): The candidates several hops away.
         threshold (float or torch.Tensor): β; one for all, or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
     """
@@ -38,9 +43,9 @@ def select(
     far_score, far = torch.empty_like(scores), torch.empty_like(plan.index)
     found = plan.index.new_empty(plan.rows.num_rows)
     local, best = (query, key, own, scores, limit, plan.ptr, plan.longest), (far_score, far, found)
-    lists = lists_of(reach.base)
+    lists = lists_of(candidates.base)
     if lists is None:
-        run(kernels.best_walked, plan.cuts, *local, plan.index, reach.hops, *best)
+        run(kernels.best_walked, plan.cuts, *local, plan.index, candidates.hops, *best)
     else:
         nodes = len(lists.ptr) - 1
         copies = plan.rows.num_rows // max(nodes, 1)

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops import selection
-from node2seq.ops.reach import Reach
+from node2seq.ops.candidates import Candidates
 from node2seq.ops.selection import Ranking
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.dynamic_plan import DynamicPlan, dynamic_layout
@@ -281,7 +281,7 @@ def select(
     query: Tensor,
     key: Tensor,
     sequences: Sequences,
-    reach: Reach,
+    candidates: Candidates,
     threshold: float | Tensor,
     joint: bool,
 ) -> Ranking | SelectedRanking:
@@ -291,7 +291,7 @@ def select(
         query (torch.Tensor): The targets' projections, [N, D].
         key (torch.Tensor): The sources' projections, [N, D].
         sequences (Sequences): The local neighbours.
-        reach (Reach): The candidates several hops away.
+        candidates (Candidates): The candidates several hops away.
         threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
             targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
@@ -300,12 +300,14 @@ def select(
     scores = score(query, key, sequences)
     order_of_ties = precedence(own_score(key))
     plan = plan_of(sequences)
-    candidates = reach.base.candidates()
-    if candidates is None or not sequences.rows.num_entries or not packs(plan):
+    listed = candidates.base.listed()
+    if listed is None or not sequences.rows.num_entries or not packs(plan):
         own = SimpleNamespace(score=score, rank=rank)
-        return selection.select(own, query, key, scores, order_of_ties, sequences, reach, threshold, joint)
+        return selection.select(
+            own, query, key, scores, order_of_ties, sequences, candidates, threshold, joint
+        )
 
-    lists = plan_of(candidates)
+    lists = plan_of(listed)
     room = _room(scores, threshold, plan, lists)
     selected = (torch.empty_like(plan.index), torch.empty_like(scores), torch.empty_like(plan.index))
     _choose(query, key, order_of_ties, plan, lists, room, selected)

@@ -186,7 +186,7 @@ def test_same_bits_whatever_the_number_of_threads():
         summed, summed_back = torch.empty(600, 3, 40), torch.empty(600, 3, 40)
         pool.run(kernels.window_sum, plan.cuts, x, plan.ptr, ranked.index, summed)
         pool.run(kernels.window_sum_gather, by_source.cuts, x, plan.ptr, *walk, summed_back)
-        chosen = native.select(x, x, sequences, ops.Reach(sequences, 2), 0.0, True)
+        chosen = native.select(x, x, sequences, ops.Candidates(sequences, 2), 0.0, True)
         return [*ranking, out, winner, scattered, gathered, summed, summed_back, *chosen]
 
     threads = torch.get_num_threads()
@@ -224,17 +224,24 @@ def test_both_backwards_of_the_maximum_equal_the_reference(edges, backward):
 def test_the_selection_is_that_of_the_plain_one(joint, hops, listed, monkeypatch):
     """On whole numbers, so with ties everywhere; a threshold for each target too."""
     if not listed:
-        monkeypatch.setattr("node2seq.ops.reach._KEPT_ENTRIES", 10)
+        monkeypatch.setattr("node2seq.ops.candidates._KEPT_ENTRIES", 10)
     before = pool.RUNS.copy()
     for seed in range(4):
         sequences = hub_graph(150, 100 + 200 * seed, (1, 2, 20, 140)[seed], seed)
         x = whole_numbers(150, 3, seed=seed)
         thresholds = torch.randint(-2, 3, (150,), generator=torch.Generator().manual_seed(seed)).float()
-        reach = ops.Reach(sequences, hops)
+        candidates = ops.Candidates(sequences, hops)
         for threshold in (-9.0, 0.0, 1e9, thresholds):
-            found = native.select(x, x, sequences, reach, threshold, joint)
+            found = native.select(x, x, sequences, candidates, threshold, joint)
             expected = ops.arrange(
-                x, x, sequences, reach=reach, hops=hops, threshold=threshold, joint=joint, backend=reference
+                x,
+                x,
+                sequences,
+                candidates=candidates,
+                hops=hops,
+                threshold=threshold,
+                joint=joint,
+                backend=reference,
             )
             assert_same_ranking(found, expected)
     assert (pool.RUNS - before)["best_listed" if listed else "best_walked"] == 16
@@ -247,11 +254,11 @@ def test_the_selection_on_a_real_graph(real_data):
     nodes = data.num_nodes
     sequences = ops.build_sequences(source, target, nodes, nodes, add_self_loops=True, merge_duplicates=True)
     x = whole_numbers(nodes, 8)
-    reach, before = ops.Reach(sequences, 2), pool.RUNS["best_listed"]
-    found = ops.arrange(x, x, sequences, reach=reach, hops=2, backend=native)
+    candidates, before = ops.Candidates(sequences, 2), pool.RUNS["best_listed"]
+    found = ops.arrange(x, x, sequences, candidates=candidates, hops=2, backend=native)
     assert pool.RUNS["best_listed"] == before + 1
     assert bool((found.entry < 0).any())
-    assert_same_ranking(found, ops.arrange(x, x, sequences, reach=reach, hops=2, backend=ops.eager))
+    assert_same_ranking(found, ops.arrange(x, x, sequences, candidates=candidates, hops=2, backend=ops.eager))
 
 
 @pytest.mark.slow
@@ -261,7 +268,7 @@ def test_the_selection_takes_what_is_no_number_first():
     x = whole_numbers(150, 8)
     x[3], x[110] = torch.nan, -torch.tensor(torch.nan)
     for threshold in (0.0, 1e9):
-        found = native.select(x, x, sequences, ops.Reach(sequences, 2), threshold, True)
+        found = native.select(x, x, sequences, ops.Candidates(sequences, 2), threshold, True)
         wrong = found.score.isnan()
         assert set(found.node[wrong].tolist()) >= {3, 110}
         assert bool((wrong & (found.entry < 0)).any())
@@ -273,11 +280,11 @@ def test_the_selection_takes_what_is_no_number_first():
 @pytest.mark.slow
 def test_copies_of_a_graph_select_by_the_lists_of_one():
     sequences = hub_graph(150, 300, 100)
-    reach, before = ops.Reach(sequences, 2), pool.RUNS.copy()
+    candidates, before = ops.Candidates(sequences, 2), pool.RUNS.copy()
     x = whole_numbers(450, 3)
-    found = native.select(x, x, sequences.copies(3), reach.copies(3), 0.0, True)
+    found = native.select(x, x, sequences.copies(3), candidates.copies(3), 0.0, True)
     assert (pool.RUNS - before)["list_candidates"] == 1
-    parts = [native.select(part, part, sequences, reach, 0.0, True) for part in x.split(150)]
+    parts = [native.select(part, part, sequences, candidates, 0.0, True) for part in x.split(150)]
     assert (pool.RUNS - before)["list_candidates"] == 1
     entries = sequences.rows.num_entries
     for copy, part in enumerate(parts):
@@ -294,7 +301,7 @@ def test_candidates_are_those_of_the_plain_search(hops, monkeypatch):
     sequences = hub_graph(9000, 6000, 200)
 
     def candidates() -> ops.Sequences:
-        found = ops.Reach(sequences, hops).candidates()
+        found = ops.Candidates(sequences, hops).listed()
         assert found is not None
         return found
 

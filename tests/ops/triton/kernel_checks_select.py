@@ -40,7 +40,7 @@ def plainly(key: Tensor, sequences: ops.Sequences, hops: int, threshold: Any, jo
     """The selection by the plain twin, in float64."""
     ties = reference.precedence((key * key).sum(-1))
     score = reference.score(key, key, sequences)
-    reach = ops.Reach(sequences, hops)
+    reach = ops.Candidates(sequences, hops)
     return selection.select(reference, key, key, score, ties, sequences, reach, threshold, joint)
 
 
@@ -53,8 +53,8 @@ def assert_same(found: Any, truth: ops.Ranking) -> None:
 def check_select() -> None:
     """Every threshold: all stay, some make room, all would; candidates too few, and many that tie."""
     sequences = graph()
-    reach = {hops: ops.Reach(sequences, hops) for hops in (2, 3)}
-    candidates = reach[3].candidates()
+    reach = {hops: ops.Candidates(sequences, hops) for hops in (2, 3)}
+    candidates = reach[3].listed()
     assert candidates is not None
     assert int(candidates.rows.length().max()) > 32, "no list is longer than a block"
     nonlocals = []
@@ -92,7 +92,7 @@ def check_runs() -> None:
     for at_once, launches in ((2**30, 1), (1, RUNS)):
         LAUNCHES.clear()
         with patch("node2seq.ops.triton.selection._SCORES_AT_ONCE", at_once):
-            reach = ops.Reach(sequences, 2).copies(RUNS)
+            reach = ops.Candidates(sequences, 2).copies(RUNS)
             found = fused.select(flat, flat, sequences.copies(RUNS), reach, every, True)
         assert LAUNCHES["choose_kernel"] == launches
         assert_same(found, truth)
@@ -105,7 +105,7 @@ def check_odd_scores() -> None:
     for joint, odd in ((True, torch.inf), (False, torch.inf), (False, -0.0), (True, 1e-30)):
         key[5:12, 0] = odd
         with np.errstate(all="ignore"):  # the interpreter's
-            found = fused.select(key, key, sequences, ops.Reach(sequences, 2), 0.5, joint)
+            found = fused.select(key, key, sequences, ops.Candidates(sequences, 2), 0.5, joint)
         node, target = found.node, sequences.rows.target
         assert bool(((node >= 0) & (node < NODES)).all())
         assert (target * NODES + node).unique().numel() == node.numel(), "someone was selected twice"
@@ -115,8 +115,8 @@ def check_too_many() -> None:
     """Candidates that are too many to keep are searched for in blocks."""
     sequences = graph()
     key = integers(NODES, 3)
-    with patch("node2seq.ops.reach.most_kept", return_value=5):
-        found = fused.select(key.float(), key.float(), sequences, ops.Reach(sequences, 2), 1.0, True)
+    with patch("node2seq.ops.candidates.most_kept", return_value=5):
+        found = fused.select(key.float(), key.float(), sequences, ops.Candidates(sequences, 2), 1.0, True)
     assert not LAUNCHES["choose_kernel"]
     assert_same(found, plainly(key, sequences, 2, 1.0, True))
 
@@ -129,7 +129,7 @@ def check_empty() -> None:
             pairs[:, 0], pairs[:, 1], nodes, nodes, add_self_loops=False, merge_duplicates=True
         )
         key = torch.ones(nodes, 2, device=DEVICE)
-        found = fused.select(key, key, sequences, ops.Reach(sequences, 2), 9.0, True)
+        found = fused.select(key, key, sequences, ops.Candidates(sequences, 2), 9.0, True)
         assert torch.equal(found.node, sequences.index)
         assert [values.numel() for values in found] == [len(edges)] * 3
 
@@ -149,7 +149,7 @@ def check_gradients() -> None:
     sequences = graph()
     key = integers(NODES, 3).clamp(min=0)
     key[9] = 50.0  # stands in as many sequences as can reach it
-    found: Any = fused.select(key.float(), key.float(), sequences, ops.Reach(sequences, 3), 1e9, True)
+    found: Any = fused.select(key.float(), key.float(), sequences, ops.Candidates(sequences, 3), 1e9, True)
     counts = torch.bincount(found.node, minlength=NODES)
     assert int(counts.max()) > 16, "no source is longer than two items"
     assert int(counts.min()) == 0
@@ -206,7 +206,7 @@ def check_large() -> None:
     """On a GPU: lists of tens of thousands and a hub, at the real block sizes; twice the same bits."""
     sequences = graph(30_000, 200_000, 20_000)
     key = integers(30_000, 16)
-    reach = ops.Reach(sequences, 2)
+    reach = ops.Candidates(sequences, 2)
     for joint in (True, False):
         for threshold in (0.0, 8.0):
             found = fused.select(key.float(), key.float(), sequences, reach, threshold, joint)
@@ -218,7 +218,7 @@ def check_large() -> None:
 def check_capture() -> None:
     """On a GPU: a step over two runs, captured; replayed with other features, it gives what they give."""
     sequences, runs = graph(500, 4000, 400), 2
-    reach, union = ops.Reach(sequences, 2).copies(runs), sequences.copies(runs)
+    reach, union = ops.Candidates(sequences, 2).copies(runs), sequences.copies(runs)
     weight = torch.randn(runs, 3, 16, 16, device=DEVICE)
     x = torch.randn(runs * 500, 16, device=DEVICE, requires_grad=True)
     features = [torch.randn_like(x) for _ in range(2)]

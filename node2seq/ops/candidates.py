@@ -22,7 +22,7 @@ _KEPT_ENTRIES = 2**27
 _MEMORY_PER_KEPT_ENTRY_ON_GPU = 64
 
 
-class Reach:
+class Candidates:
     """For every node, the nodes with a path of two to ``hops`` edges to it and none of one.
 
     Args:
@@ -33,36 +33,36 @@ class Reach:
     def __init__(self, sequences: Sequences, hops: int) -> None:
         self.sequences = sequences
         self.hops = hops
-        self.plans: dict[str, Any] = {}  # what a backend keeps with the reach, by its name
-        self._candidates: Sequences | None = None
+        self.plans: dict[str, Any] = {}  # what a backend keeps with them, by its name
+        self._listed: Sequences | None = None
         self._too_large = False
 
     @property
-    def base(self) -> Reach:
-        """The reach within one copy of the graph."""
+    def base(self) -> Candidates:
+        """Those within one copy of the graph."""
         return self
 
-    def copies(self, count: int) -> Reach:
+    def copies(self, count: int) -> Candidates:
         """The same for the disjoint union of that many copies of the graph, without copying any list."""
-        return self if count == 1 else CopiedReach(self, count)
+        return self if count == 1 else CopiedCandidates(self, count)
 
-    def candidates(self) -> Sequences | None:
+    def listed(self) -> Sequences | None:
         """Every node's candidates, ascending; found once and kept, or None if they are too many to keep."""
-        if self._candidates is None and not self._too_large:
+        if self._listed is None and not self._too_large:
             with lasting():
-                self._candidates = self._list()
-            self._too_large = self._candidates is None
-        return self._candidates
+                self._listed = self._list()
+            self._too_large = self._listed is None
+        return self._listed
 
     def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
         """The candidates of ``rows``, distinct and ascending: pairs of a block of them and its sequences."""
-        candidates = self.candidates()
-        if candidates is None:
+        listed = self.listed()
+        if listed is None:
             yield from self._search(rows)
-        elif rows.numel() == candidates.rows.num_rows:
-            yield rows, candidates
+        elif rows.numel() == listed.rows.num_rows:
+            yield rows, listed
         else:
-            yield rows, _take(candidates, rows)
+            yield rows, _take(listed, rows)
 
     def _list(self) -> Sequences | None:
         """Every node's candidates, unless they are too many to keep."""
@@ -109,22 +109,22 @@ class Reach:
             yield block, Sequences(Rows.from_lengths(found.sum(1)), index, nodes)
 
 
-class CopiedReach(Reach):
-    """The reach within the disjoint union of several copies of a graph, by the lists of one.
+class CopiedCandidates(Candidates):
+    """The candidates within the disjoint union of several copies of a graph, by the lists of one.
 
     Args:
-        base (Reach): The reach within one copy.
+        base (Candidates): Those within one copy.
         count (int): The number of copies.
     """
 
-    def __init__(self, base: Reach, count: int) -> None:
+    def __init__(self, base: Candidates, count: int) -> None:
         super().__init__(base.sequences.copies(count), base.hops)
         self._base = base
         self._count = count
 
     @property
-    def base(self) -> Reach:
-        """The reach within one copy of the graph."""
+    def base(self) -> Candidates:
+        """Those within one copy of the graph."""
         return self._base
 
     def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
