@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node2seq.data import DATASETS
+from node2seq.errors import check_choice
 from node2seq.experiments.cells import Cell, Key, cell_of, cells_of, choose_cells, recipe_from_row
 from node2seq.experiments.findings import findings
 from node2seq.experiments.history import history_blocks, makings_of, study_name
@@ -42,23 +43,29 @@ _VARIANTS = (
     "two sequences, weighed against each other, or one of them alone; it counts for no figure of the paper's."
 )
 
+#: How the page can be written.
+FORMATS = {"md": to_markdown, "html": to_html, "tex": to_latex}
 
-def render(results: str | Path, docs: str | Path) -> list[Path]:
-    """Write ``results.md``, ``results.tex`` and ``results.html`` from the rows, and return their paths.
+
+def render(results: str | Path, docs: str | Path, formats: Sequence[str] = ("md",)) -> list[Path]:
+    """Write the results page, and return the paths of its files.
 
     Args:
         results: The folder of the rows.
         docs: The folder to write to.
+        formats: Keys of :data:`FORMATS`; ``results.md`` and so on are written.
     """
+    for name in formats:
+        check_choice("format", name, FORMATS)
     store = Store(results)
     store.refresh()
-    efforts = efforts_of(Path(results) / "search")
+    efforts = efforts_of(Path(results) / "trials.jsonl")
     blocks = build(list(store.rows.values()), store.retired(), efforts)
     make_folder(Path(docs))
     paths = []
-    for name, write in (("results.md", to_markdown), ("results.tex", to_latex), ("results.html", to_html)):
-        path = Path(docs) / name
-        write_bytes(path, write(blocks).encode())
+    for name in formats:
+        path = Path(docs) / f"results.{name}"
+        write_bytes(path, FORMATS[name](blocks).encode())
         paths.append(path)
     return paths
 

@@ -1,14 +1,15 @@
-"""What the searches for recipes took: the trials that are kept beside the rows, counted."""
+"""What the searches for recipes took: the trials of ``trials.jsonl``, counted."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES, MODEL_TITLES
 from node2seq.reporting.document import Block, Grid, Heading, Paragraph
+from node2seq.storage.jsonl import JsonLines
 
 
 class Searched(NamedTuple):
@@ -26,16 +27,19 @@ class Effort(NamedTuple):
     trainings: int
 
 
-def efforts_of(folder: Path) -> dict[Searched, Effort]:
-    """Count the trials of ``folder``; its files are named after the variant first: ``plus_cora-r.jsonl``."""
+def efforts_of(table: Path) -> dict[Searched, Effort]:
+    """Count the trials of a table: a line that describes a search, then a line for each of its trials."""
     found: dict[Searched, Effort] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        with path.open() as lines:
-            header = json.loads(next(lines))
-            trials = [json.loads(line)["trial"] for line in lines]
-        whose = Searched(path.name.partition("_")[0], header["model"], header["data"])
-        before = found.get(whose, Effort(0, 0))
-        found[whose] = Effort(before.settings + len(set(trials)), before.trainings + len(trials))
+    whose = None
+    for line in JsonLines(table).refresh().values:
+        if "variant" in line:
+            whose = Searched(line["variant"], line["model"], line["column"])
+            found.setdefault(whose, Effort(0, 0))
+        elif whose is None:
+            raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
+        else:
+            settings, trainings = found[whose]
+            found[whose] = Effort(settings + 1, trainings + line["splits"])
     return found
 
 
@@ -56,8 +60,8 @@ def search_blocks(efforts: Mapping[Searched, Effort]) -> list[Block]:
         Heading("What the searches took"),
         Paragraph(
             "Settings tried, and below them trainings, of all rounds whose trials are kept in "
-            "`results/search`. Where nothing stands, settings are published ones, were tried by hand, or are "
-            "of the first round, whose trials were lost (see the log)."
+            "`results/trials.jsonl`. Where nothing stands, settings are published ones, were tried by hand, "
+            "or are of the first round, whose trials were lost (see the log)."
         ),
         Grid(["", *(COLUMN_TITLES[column] for column in columns)], lines),
     ]

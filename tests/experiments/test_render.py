@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from node2seq.errors import Node2SeqError
 from node2seq.experiments import Cell, Store, recipe_of
 from node2seq.experiments.cells import Key, recipe_to_row
 from node2seq.experiments.history import makings_of
-from node2seq.experiments.render import build, render
+from node2seq.experiments.render import FORMATS, build, render
 from node2seq.experiments.summary import Sample, costs_of, paired_difference
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import Grid, to_latex, to_markdown
@@ -57,19 +58,22 @@ def store_of(rows: list[dict], folder: Path) -> Path:
 
 def test_the_same_rows_give_the_same_bytes_in_any_order(tmp_path: Path) -> None:
     rows = made_up_rows()
-    first = render(store_of(rows, tmp_path / "a"), tmp_path / "docs-a")
+    first = render(store_of(rows, tmp_path / "a"), tmp_path / "docs-a", tuple(FORMATS))
     random.Random(0).shuffle(rows)
-    second = render(store_of(rows, tmp_path / "b"), tmp_path / "docs-b")
-    assert [path.name for path in first] == ["results.md", "results.tex", "results.html"]
+    second = render(store_of(rows, tmp_path / "b"), tmp_path / "docs-b", tuple(FORMATS))
+    assert [path.name for path in first] == ["results.md", "results.html", "results.tex"]
     for a, b in zip(first, second, strict=True):
         assert a.read_bytes() == b.read_bytes()
 
 
-def test_committed_pages_are_what_the_committed_rows_give(tmp_path: Path) -> None:
-    if not (ROOT / "docs/results.md").exists():
-        pytest.skip("no results are committed yet")
-    for path in render(ROOT / "results", tmp_path):
-        assert path.read_bytes() == (ROOT / "docs" / path.name).read_bytes(), path.name
+def test_the_committed_page_is_what_the_committed_rows_give(tmp_path: Path) -> None:
+    (path,) = render(ROOT / "results", tmp_path)
+    assert path.read_bytes() == (ROOT / "docs/results.md").read_bytes()
+
+
+def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Node2SeqError, match="pdf"):
+        render(tmp_path, tmp_path / "docs", ["pdf"])
 
 
 def test_figures_stand_beside_the_papers() -> None:
@@ -227,7 +231,8 @@ def test_wall_time_is_summed_over_calls() -> None:
 
 
 def test_pictures_are_well_formed(tmp_path: Path) -> None:
-    page = render(store_of(made_up_rows(), tmp_path / "r"), tmp_path / "d")[2].read_text()
+    (path,) = render(store_of(made_up_rows(), tmp_path / "r"), tmp_path / "d", ["html"])
+    page = path.read_text()
     pictures = [part.split("</svg>")[0] for part in page.split("<svg")[1:]]
     assert len(pictures) >= 2
     for picture in pictures:

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
+import pytest
+
+from node2seq.errors import Node2SeqError
 from node2seq.experiments.render import render
 from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
 from node2seq.reporting.document import to_markdown
-from node2seq.runs.folder import Source
-from node2seq.search.halving import Halving
-from node2seq.search.session import Request, run
+from node2seq.search.seeds import parse_seeds
+from node2seq.storage.jsonl import JsonLines
 
-
-def search(folder: Path, round_: str, trials: int) -> None:
-    plan = Halving(trials=trials, seeds=(100, 101), final_seeds=(200,), generations=0, finalists=1, shapes=1)
-    run(
-        Request(
-            source=Source(name="karate"),
-            model="gcn",
-            out=folder / f"paper_gcn_karate-{round_}.jsonl",
-            fix=("epochs=2", "hidden_channels=4"),
-            plan=plan,
-            device="cpu",
-        ),
-        say=lambda _: None,
-    )
+ROOT = Path(__file__).parents[2]
 
 
 def test_counts_settings_and_trainings_of_all_rounds(tmp_path):
-    search(tmp_path, "first", trials=3)  # 3 on two splits, the best on a third
-    search(tmp_path, "second", trials=2)
-    assert efforts_of(tmp_path) == {Searched("paper", "gcn", "karate"): Effort(5, 12)}
+    table = JsonLines(tmp_path / "trials.jsonl")
+    assert efforts_of(table.path) == {}
+    search = {"variant": "paper", "model": "gcn", "column": "karate"}
+    first = [{"trial": 0, "splits": 3}, {"trial": 1, "splits": 2}, {"trial": 2, "splits": 2}]
+    second = [{"trial": 0, "splits": 2}, {"trial": 1, "splits": 3}]
+    other = [{**search, "variant": "plus"}, {"trial": 0, "splits": 9}]
+    table.append([{**search, "round": "first"}, *first, *other, {**search, "round": "second"}, *second])
+    assert efforts_of(table.path) == {
+        Searched("paper", "gcn", "karate"): Effort(5, 12),
+        Searched("plus", "gcn", "karate"): Effort(1, 9),
+    }
+    table.replace(first)
+    with pytest.raises(Node2SeqError, match="before its search"):
+        efforts_of(table.path)
 
 
 def test_a_line_for_each_model_and_variant():
@@ -48,10 +49,20 @@ def test_a_line_for_each_model_and_variant():
 
 
 def test_the_page_shows_the_committed_trials(tmp_path):
-    results = Path(__file__).parents[2] / "results"
-    paths = render(results, tmp_path)
-    page = next(path for path in paths if path.suffix == ".md").read_text()
-    efforts = efforts_of(results / "search")
+    (path,) = render(ROOT / "results", tmp_path)
+    page = path.read_text()
+    efforts = efforts_of(ROOT / "results" / "trials.jsonl")
     mine = efforts[Searched("paper", "node2seq", "cora-r")]
     assert mine.trainings > mine.settings > 1000
     assert f"{mine.settings}<br>{mine.trainings}" in page
+
+
+def test_a_trial_of_the_table_says_what_was_tried_and_what_came_out():
+    lines = JsonLines(ROOT / "results" / "trials.jsonl").refresh().values
+    searches = [line for line in lines if "variant" in line]
+    trials = [line for line in lines if "variant" not in line]
+    assert (len(searches), len(trials)) == (106, 7819)
+    assert sum(trial["splits"] for trial in trials) == 70943
+    for trial in trials:
+        assert trial["splits"] == len(trial["val"]) == len(parse_seeds(trial["seeds"]))
+        assert trial["mean"] == pytest.approx(fmean(trial["val"]), abs=1.1e-4)
