@@ -18,9 +18,8 @@ from node2seq.benchmarking.graphs import Size, power_law
 from node2seq.benchmarking.layers import OUT_OF_MEMORY, Stage
 from node2seq.benchmarking.rows import Row, add_arguments, keep
 from node2seq.benchmarking.short import picked_backend
-from node2seq.benchmarking.timing import copy_bandwidth
+from node2seq.benchmarking.timing import copy_bandwidth, growth_exponent
 from node2seq.environment import pick_device
-from node2seq.reporting.loglog import growth_exponent
 
 SMALLEST, LARGEST, STEPS, EDGES_A_NODE = 1_000_000, 126_000_000, 6, 52.5
 READOUTS = ("max", "mean")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import Kept, device_title, read_rows
-from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph, to_markdown
-from node2seq.reporting.loglog import Curve, growth_exponent, loglog_chart
+from node2seq.benchmarking.timing import growth_exponent
+from node2seq.reporting.charts import Curve, loglog_chart
+from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
 from node2seq.storage.files import make_folder, write_bytes
 
 ROOT = Path(__file__).parents[1]
@@ -156,12 +157,13 @@ def _scaling(device: str, rows: Sequence[Kept], charts: Files) -> list[Block]:
         for title, own in cases:
             points = [(row.edges, getattr(row, cost) / scale) for row in own if getattr(row, cost)]
             if points:
-                curves.append(Curve(title.replace("Node2SeqConv", "Node2Seq"), *zip(*points, strict=True)))
+                x, y = zip(*points, strict=True)
+                curves.append(Curve(title.replace("Node2SeqConv", "Node2Seq"), y, x))
         if curves:
             heading = f"{name.capitalize()} of forward + backward: {device}"
             file = f"performance-{name}-{_slug(device)}.svg"
             charts[file] = loglog_chart(heading, curves, "edges", unit)
-            blocks.append(Paragraph(f"![{heading}]({file})"))
+            blocks.append(Chart(charts[file], heading, file))
     sizes = [("edges", lambda row: f"{row.edges:,}"), ("nodes", lambda row: f"{row.nodes:,}")]
     return [*blocks, _table(rows, sizes)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,13 @@ def _return_free_memory() -> None:
 def _resident(field: str) -> int:
     lines = _STATUS.read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float | None:
+    """The exponent a of cost ≈ c · size^a by least squares of the logarithms; none below three sizes."""
+    if len(sizes) < 3:
+        return None
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
 def copy_bandwidth(device: torch.device) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from node2seq.experiments.boxplot import Box, draw
 from node2seq.experiments.cells import Cell
 from node2seq.experiments.paper import COLUMN_TITLES, TABLES, Figure, Table
 from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
-from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph, Picture
+from node2seq.reporting.charts import Box, box_plot
+from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph
 
 _PAIRED = (
     "Line minus column, or as named, seed by seed (the same seed is the same split), with the 95 % bootstrap "
@@ -18,6 +19,21 @@ _LGCN = (
     "LGCN's three layers are counted as the embedding, the learnable layers (one or two, by validation) and "
     "the classifier. LGCN alone is trained with Nadam, as its authors do."
 )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of a table: our runs (or none), and what the paper prints for it (or nothing)."""
+
+    label: str
+    sample: Sample | None
+    paper: Figure | None
+
+    @property
+    def box(self) -> Box:
+        """The cell in a box plot."""
+        runs = tuple(self.sample.tests.values()) if self.sample else ()
+        return Box(self.label, runs, self.paper.mean if self.paper else None)
 
 
 def against_the_paper(samples: dict[Cell, Sample]) -> list[Block]:
@@ -56,9 +72,9 @@ def table_blocks(table: Table, cells: list[list[Cell | None]], samples: dict[Cel
     titles = [COLUMN_TITLES[column] for column in table.columns]
     # A line that has no cell at all takes an option out that no recipe uses.
     lines = [(line, row) for line, row in zip(table.lines, cells, strict=True) if line.figures or any(row)]
-    boxes = [
+    entries = [
         [
-            Box(line.label, None if cell is None else samples.get(cell), line.figures.get(column))
+            Entry(line.label, None if cell is None else samples.get(cell), line.figures.get(column))
             for column, cell in zip(table.columns, row, strict=True)
         ]
         for line, row in lines
@@ -68,20 +84,20 @@ def table_blocks(table: Table, cells: list[list[Cell | None]], samples: dict[Cel
             line.label,
             *(
                 ""
-                if cell is None and not box.paper
-                else figure(box.sample, box.paper, line.model == "node2seq")
-                for cell, box in zip(row, own, strict=True)
+                if cell is None and not entry.paper
+                else figure(entry.sample, entry.paper, line.model == "node2seq")
+                for cell, entry in zip(row, own, strict=True)
             ),
         ]
-        for (line, row), own in zip(lines, boxes, strict=True)
+        for (line, row), own in zip(lines, entries, strict=True)
     ]
     blocks: list[Block] = [Heading(table.title), Grid(["", *titles], texts)]
     if any(line.model == "lgcn" for line, _ in lines):
         blocks.append(Paragraph(_LGCN))
-    if any(box.sample for row in boxes for box in row):
-        groups = [(title, [row[i] for row in boxes]) for i, title in enumerate(titles)]
-        blocks.append(Picture(draw(table.title, groups)))
-        pairs = _contrasts(table, boxes) if table.contrasts else _pairs(table.columns, boxes)
+    if any(entry.sample for row in entries for entry in row):
+        groups = [(title, [row[i].box for row in entries]) for i, title in enumerate(titles)]
+        blocks.append(Chart(box_plot(table.title, groups, "the paper")))
+        pairs = _contrasts(table, entries) if table.contrasts else _pairs(table.columns, entries)
         blocks += [Heading("Paired differences", 3), Paragraph(_PAIRED), *pairs] if pairs else []
     return blocks
 
@@ -105,10 +121,10 @@ def signed(value: float) -> str:
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
 
-def _pairs(columns: Sequence[str], boxes: Sequence[Sequence[Box]]) -> list[Block]:
+def _pairs(columns: Sequence[str], entries: Sequence[Sequence[Entry]]) -> list[Block]:
     blocks: list[Block] = []
     for i, column in enumerate(columns):
-        known = [(row[i].label, row[i].sample) for row in boxes if row[i].sample]
+        known = [(row[i].label, row[i].sample) for row in entries if row[i].sample]
         if len(known) < 2:
             continue
         lines = [
@@ -124,9 +140,9 @@ def _pairs(columns: Sequence[str], boxes: Sequence[Sequence[Box]]) -> list[Block
     return blocks
 
 
-def _contrasts(table: Table, boxes: Sequence[Sequence[Box]]) -> list[Block]:
+def _contrasts(table: Table, entries: Sequence[Sequence[Entry]]) -> list[Block]:
     """The differences that a table is about, one line each."""
-    by_label = {row[0].label: row for row in boxes}
+    by_label = {row[0].label: row for row in entries}
     lines = []
     for first, second in table.contrasts:
         if first in by_label and second in by_label:

@@ -1,4 +1,8 @@
-"""Line charts as SVG text, drawn here so that a report needs no plotting library and no network."""
+"""Charts as SVG text: lines over epochs, costs over sizes, box plots. They need no plotting library.
+
+A chart uses the classes of ``charts.css``, which has colours for light and dark pages. A page includes that
+style once; a chart in a file of its own brings it along.
+"""
 
 from __future__ import annotations
 
@@ -6,85 +10,129 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 
-WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 42
+import numpy as np
+
 MAX_POINTS = 1000
+COLOURS = 7
 
 
 @dataclass(frozen=True)
-class Line:
-    """One curve; ``style`` is a CSS class that gives its colour."""
+class Curve:
+    """Values ``y`` over ``x``: over 1, 2, … unless given."""
 
     label: str
-    style: str
-    values: Sequence[float]
+    y: Sequence[float]
+    x: Sequence[float] | None = None
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """The pairs of ``x`` and ``y``."""
+        return list(zip(self.x or range(1, len(self.y) + 1), self.y, strict=True))
+
+
+@dataclass(frozen=True)
+class Box:
+    """Values whose quartiles are drawn, and a single value to mark beside them; either may be missing."""
+
+    label: str
+    values: Sequence[float] = ()
+    mark: float | None = None
 
 
 def line_chart(
     title: str,
-    lines: Sequence[Line],
+    curves: Sequence[Curve],
     marked: int,
-    show_value: Callable[[float], str] = "{:g}".format,
+    show: Callable[[float], str] = "{:g}".format,
     limits: tuple[float | None, float | None] = (None, None),
     over: str = "epoch",
 ) -> str:
-    """Draw curves over epochs 1, 2, … and mark one epoch.
+    """Curves over epochs 1, 2, … with one epoch marked, as HTML with a legend.
 
     Args:
-        title: For people who cannot see the chart.
-        lines: Of equal length.
+        title: Text for screen readers.
+        curves: All of the same length.
         marked: The epoch to mark.
-        show_value: How the numbers at the left axis are written.
-        limits: Lowest and highest value of the left axis; None: of the curves.
-        over: What is counted along the lower axis.
+        show: Formats the numbers at the vertical axis.
+        limits: Lowest and highest value of the vertical axis; None: taken from the curves.
+        over: What the horizontal axis counts.
     """
-    epochs = max(len(line.values) for line in lines)
-    low = min(min(line.values) for line in lines) if limits[0] is None else limits[0]
-    high = max(max(line.values) for line in lines) if limits[1] is None else limits[1]
-    ticks = nice_ticks(low, high)
-    low, high = min(low, ticks[0]), max(high, ticks[-1])
-
-    def across(epoch: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (epoch - 1) / max(epochs - 1, 1)
-
-    def up(value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / ((high - low) or 1)
-
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
-    for tick in ticks:
-        y = f"{up(tick):.1f}"
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(
-            f'<text class="tick" x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{show_value(tick)}</text>'
-        )
-    bottom = HEIGHT - BOTTOM
-    for tick in _epoch_ticks(epochs):
-        parts.append(
-            f'<text class="tick" x="{across(tick):.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>'
-        )
-    parts.append(
-        f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" '
-        f'text-anchor="middle">{over}</text>'
-    )
-    x = f"{across(marked):.1f}"
-    parts.append(f'<line class="marked" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
+    epochs = max(len(curve.y) for curve in curves)
+    low = min(min(curve.y) for curve in curves) if limits[0] is None else limits[0]
+    high = max(max(curve.y) for curve in curves) if limits[1] is None else limits[1]
+    chart = _Chart(title, 440, 270)
+    x = _Axis([1, epochs], chart.left, chart.right, _epoch_ticks(epochs))
+    y = _Axis([low, high], chart.bottom, chart.top, nice_ticks(low, high))
+    chart.y_axis(y, show)
+    chart.x_axis(x, str, over, grid=False)
+    chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
     stride = math.ceil(epochs / MAX_POINTS)
-    for line in lines:
-        points = list(enumerate(line.values, start=1))
-        kept = points[::stride] if points[::stride][-1] == points[-1] else [*points[::stride], points[-1]]
-        path = " ".join(f"{across(epoch):.1f},{up(min(max(v, low), high)):.1f}" for epoch, v in kept)
-        parts.append(f'<polyline class="curve {line.style}" points="{path}"/>')
-    for line in lines:
-        if 1 <= marked <= len(line.values):
-            y = f"{up(line.values[marked - 1]):.1f}"
-            parts.append(f'<circle class="dot {line.style}" cx="{x}" cy="{y}" r="4"/>')
-    parts.append("</svg>")
-    legend = "".join(f'<span><i class="key {line.style}"></i>{escape(line.label)}</span>' for line in lines)
-    return (
-        f'<div class="legend">{legend}<span><i class="key marked"></i>chosen {over}</span></div>'
-        + "".join(parts)
-    )
+    for number, curve in enumerate(curves):
+        points = curve.points
+        chart.curve(number, [(x(a), y(b)) for a, b in [*points[:-1:stride], points[-1]]])
+    for number, curve in enumerate(curves):
+        if 1 <= marked <= len(curve.y):
+            chart.add("circle", f"dot c{number}", cx=x(marked), cy=y(curve.y[marked - 1]), r=4)
+    keys = [(f"line c{number}", curve.label) for number, curve in enumerate(curves)]
+    return _legend([*keys, ("marked", f"chosen {over}")]) + chart.svg()
+
+
+def loglog_chart(title: str, curves: Sequence[Curve], across: str, up: str) -> str:
+    """Curves on logarithmic axes as an SVG file, with its own background for light and dark pages.
+
+    Args:
+        title: Shown above the chart.
+        curves: With positive values.
+        across: Name of the horizontal axis.
+        up: Name of the vertical axis.
+    """
+    chart = _Chart(title, 680, 400, left=74, right=180, top=44, bottom=52)
+    x = _log_axis([a for curve in curves for a, _ in curve.points], 1.15, chart.left, chart.right)
+    y = _log_axis([b for curve in curves for b in curve.y], 1.3, chart.bottom, chart.top)
+    chart.text(title, chart.left, 26, "title", "start")
+    chart.y_axis(y, "{:g}".format)
+    chart.x_axis(x, _thousands, across)
+    chart.add("path", "axis", d=f"M{chart.left},{chart.top}V{chart.bottom}H{chart.right}")
+    chart.text(up, 0, 0, transform=f"translate(16 {(chart.top + chart.bottom) / 2}) rotate(-90)")
+    ends = _apart([y(curve.y[-1]) for curve in curves])
+    for number, (curve, end) in enumerate(zip(curves, ends, strict=True)):
+        points = [(x(a), y(b)) for a, b in curve.points]
+        chart.curve(number, points)
+        for point in [*points, (chart.right + 14, end)]:
+            chart.marker(number, *point)
+        chart.text(curve.label, chart.right + 24, end + 4, anchor="start")
+    return chart.file()
+
+
+def box_plot(title: str, groups: Sequence[tuple[str, Sequence[Box]]], mark: str) -> str:
+    """Groups of boxes on one scale, as HTML with a legend.
+
+    A box spans the quartiles, its line is the median, its whiskers reach to the last value within 1.5
+    interquartile ranges, and values beyond are dots.
+
+    Args:
+        title: Text for screen readers.
+        groups: The name of each group and its boxes; boxes of one label share a colour.
+        mark: What the diamonds are.
+    """
+    labels = list(dict.fromkeys(box.label for _, boxes in groups for box in boxes))
+    values = [v for _, boxes in groups for box in boxes for v in (*box.values, box.mark) if v is not None]
+    low, high = (min(values), max(values)) if values else (0.0, 100.0)
+    wide, between = 26, 26
+    width = 70 + sum(len(boxes) * wide + between for _, boxes in groups)
+    chart = _Chart(title, width, 290, bottom=28)
+    y = _Axis([low, high], chart.bottom, chart.top, nice_ticks(low, high))
+    chart.y_axis(y, "{:g}".format)
+    start = chart.left + between / 2
+    for name, boxes in groups:
+        chart.text(name, start + len(boxes) * wide / 2, chart.bottom + 20)
+        for place, box in enumerate(boxes):
+            _draw_box(chart, y, start + (place + 0.5) * wide, box, labels.index(box.label), mark)
+        start += len(boxes) * wide + between
+    keys = [(f"c{number % COLOURS}", label) for number, label in enumerate(labels)]
+    return _legend([*keys, ("diamond", mark)]) + f'<div class="wide">{chart.svg(fixed=True)}</div>'
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -98,7 +146,165 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
+def style() -> str:
+    """The CSS that charts need."""
+    return resources.files("node2seq.reporting").joinpath("charts.css").read_text(encoding="utf-8")
+
+
+class _Axis:
+    """Maps values to places between ``start`` and ``end``; values beyond the limits stay at the edge."""
+
+    def __init__(
+        self,
+        values: Sequence[float],
+        start: float,
+        end: float,
+        ticks: Sequence[float],
+        scale: Callable[[float], float] = float,
+    ) -> None:
+        shown = [scale(value) for value in (*values, *ticks)]
+        self.low, self.high, self.scale = min(shown), max(shown), scale
+        self.start, self.end, self.ticks = start, end, ticks
+
+    def __call__(self, value: float) -> float:
+        share = (self.scale(value) - self.low) / ((self.high - self.low) or 1)
+        return self.start + (self.end - self.start) * min(max(share, 0), 1)
+
+
+class _Chart:
+    """An SVG drawing with a frame for its values, put together part by part."""
+
+    def __init__(
+        self,
+        title: str,
+        width: int,
+        height: int,
+        left: int = 52,
+        right: int = 14,
+        top: int = 12,
+        bottom: int = 42,
+    ) -> None:
+        self.title, self.width, self.height = title, width, height
+        self.left, self.right, self.top, self.bottom = left, width - right, top, height - bottom
+        self.parts: list[str] = []
+
+    def add(self, tag: str, style: str, inside: str = "", **values: float | str) -> None:
+        """Add an element; ``inside`` is SVG, and numbers are rounded to a tenth of a pixel."""
+        shown = "".join(
+            f' {name}="{value if isinstance(value, str) else format(value, ".1f")}"'
+            for name, value in values.items()
+        )
+        self.parts.append(f'<{tag} class="{style}"{shown}' + (f">{inside}</{tag}>" if inside else "/>"))
+
+    def text(
+        self, text: str, x: float, y: float, style: str = "tick", anchor: str = "middle", **more: str
+    ) -> None:
+        """Add a text."""
+        self.add("text", style, escape(text), x=x, y=y, **{"text-anchor": anchor}, **more)
+
+    def y_axis(self, axis: _Axis, show: Callable[[float], str]) -> None:
+        """Add the numbers of the vertical axis and a line for each."""
+        for tick in axis.ticks:
+            y = axis(tick)
+            self.add("line", "grid", x1=self.left, x2=self.right, y1=y, y2=y)
+            self.text(show(tick), self.left - 8, y + 4, anchor="end")
+
+    def x_axis(self, axis: _Axis, show: Callable[[float], str], name: str, grid: bool = True) -> None:
+        """Add the numbers of the horizontal axis, its name, and perhaps a line for each number."""
+        for tick in axis.ticks:
+            x = axis(tick)
+            if grid:
+                self.add("line", "grid", x1=x, x2=x, y1=self.top, y2=self.bottom)
+            self.text(show(tick), x, self.bottom + 18)
+        self.text(name, (self.left + self.right) / 2, self.height - 8)
+
+    def curve(self, number: int, points: Sequence[tuple[float, float]]) -> None:
+        """Add a curve."""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.add("polyline", f"curve c{number % COLOURS}", points=path)
+
+    def marker(self, number: int, x: float, y: float) -> None:
+        """Add a circle, square, triangle or diamond: curves can be told apart without colours."""
+        colour = f"fill c{number % COLOURS}"
+        corners = ("", "-4,-4 4,-4 4,4 -4,4", "0,-5 5,4 -5,4", "0,-5 5,0 0,5 -5,0")[number % 4]
+        if corners:
+            self.add("polygon", colour, transform=f"translate({x:.1f} {y:.1f})", points=corners)
+        else:
+            self.add("circle", colour, cx=x, cy=y, r=4)
+
+    def svg(self, fixed: bool = False) -> str:
+        """The drawing as part of a page; ``fixed``: not narrower than it is, where the page is narrow."""
+        size = f' width="{self.width}" height="{self.height}"' if fixed else ""
+        return (
+            f'<svg viewBox="0 0 {self.width} {self.height}"{size} role="img" '
+            f'aria-label="{escape(self.title)}">{"".join(self.parts)}</svg>'
+        )
+
+    def file(self) -> str:
+        """The drawing as a file."""
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+                f'width="{self.width}" height="{self.height}" role="img" aria-label="{escape(self.title)}">',
+                f"<style>\n{style()}</style>",
+                f'<rect class="ground" width="{self.width}" height="{self.height}" rx="6"/>',
+                *self.parts,
+                "</svg>",
+                "",
+            ]
+        )
+
+
+def _legend(keys: Sequence[tuple[str, str]]) -> str:
+    """The style and the label of each key."""
+    entries = "".join(f'<span><i class="key {style}"></i>{escape(label)}</span>' for style, label in keys)
+    return f'<div class="legend">{entries}</div>'
+
+
 def _epoch_ticks(epochs: int) -> list[int]:
     if epochs <= 6:
         return list(range(1, epochs + 1))
     return [1, *(int(tick) for tick in nice_ticks(0, epochs) if 1 < tick <= epochs)]
+
+
+def _log_axis(values: Sequence[float], margin: float, start: float, end: float) -> _Axis:
+    """Ticks at 1, 2 and 5 times powers of ten; at powers alone where that would be too many."""
+    low, high = min(values) / margin, max(values) * margin
+    powers = [10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    ticks = [m * power for power in powers for m in (1, 2, 5) if low <= m * power <= high]
+    if len(ticks) > 9:
+        ticks = [power for power in powers if low <= power <= high]
+    return _Axis([low, high], start, end, ticks, scale=math.log10)
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k"
+
+
+def _apart(places: Sequence[float], distance: float = 18) -> list[float]:
+    """The places of labels, moved down where two would overlap."""
+    moved, lowest = list(places), -math.inf
+    for i in sorted(range(len(places)), key=places.__getitem__):
+        lowest = moved[i] = max(places[i], lowest + distance)
+    return moved
+
+
+def _draw_box(chart: _Chart, y: _Axis, centre: float, box: Box, number: int, mark: str) -> None:
+    half, colour = 9, f"c{number % COLOURS}"
+    if box.values:
+        values = np.array(box.values)
+        first, median, third = (float(quartile) for quartile in np.percentile(values, [25, 50, 75]))
+        reach = 1.5 * (third - first)
+        inside = (values >= first - reach) & (values <= third + reach)
+        low, high = values[inside].min(), values[inside].max()
+        chart.add("line", f"stroke {colour}", x1=centre, x2=centre, y1=y(low), y2=y(high))
+        hint = f"<title>{escape(f'{box.label}: mean {values.mean():.1f}, n = {len(values)}')}</title>"
+        top, height = y(third), y(first) - y(third)
+        chart.add("rect", f"box {colour}", hint, x=centre - half, y=top, width=2.0 * half, height=height)
+        middle = y(median)
+        chart.add("line", f"curve {colour}", x1=centre - half, x2=centre + half, y1=middle, y2=middle)
+        for value in values[~inside]:
+            chart.add("circle", f"fill {colour}", cx=centre, cy=y(value), r=1.8)
+    if box.mark is not None:
+        hint = f"<title>{escape(f'{box.label}: {mark} {box.mark:g}')}</title>"
+        chart.add("path", "diamond", hint, d=f"M{centre:.1f} {y(box.mark) - 5:.1f}l5 5l-5 5l-5 -5z")

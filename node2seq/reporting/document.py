@@ -1,13 +1,22 @@
-"""A small document of headings, paragraphs, grids and pictures, written as Markdown, LaTeX or HTML."""
+"""A document of headings, paragraphs, tables and charts, written as Markdown, LaTeX or HTML.
+
+The HTML page stands alone: one file without script, link or font.
+"""
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from importlib import resources
+from typing import Any
+
+from node2seq.reporting import charts
 
 _CODE = re.compile("`([^`]+)`")
+# A cell of a table that is longer than this may be broken into lines.
+_LONG_CELL = 40
 
 
 @dataclass(frozen=True)
@@ -20,9 +29,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of plain text; code stands between backticks."""
+    """A paragraph of plain text with code between backticks; ``style`` is a class of ``page.css``."""
 
     text: str
+    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,27 +43,83 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table of texts; a line break in a text is one in its cell."""
+class Shaded:
+    """A cell that HTML shades by a share from 0 to 1, in the colour for right or for wrong."""
 
-    header: Sequence[str]
-    lines: Sequence[Sequence[str]]
+    text: str
+    share: float
+    right: bool = True
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An SVG drawing, which only HTML shows."""
+class Grid:
+    """A table; a line break in a text is one in its cell. The first cell of a line names it."""
 
-    svg: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str | Shaded]]
+    caption: str = ""
+    style: str = "figures"
 
 
-Block = Heading | Paragraph | Bullets | Grid | Picture
+@dataclass(frozen=True)
+class Cards:
+    """The figures that readers look for first: name and value."""
+
+    figures: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart as HTML. Markdown shows the file that it is written to, if any; LaTeX leaves it out."""
+
+    html: str
+    title: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page with a heading; left out where it has no content."""
+
+    title: str
+    content: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Blocks next to each other where there is room: in rows, or in ``columns`` that are filled."""
+
+    content: Sequence[Block]
+    style: str = "beside"
+
+
+Block = Heading | Paragraph | Bullets | Grid | Cards | Chart | Section | Beside
+
+
+def pairs(values: Mapping[str, Any], *header: str) -> list[Block]:
+    """A table of names and values; nothing where there are none."""
+    lines = [[str(name), plain(value)] for name, value in values.items()]
+    return [Grid(header, lines, style="pairs")] if lines else []
+
+
+def plain(value: Any) -> str:
+    """A value as a person would write it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def percent(value: float | None, unit: str = "") -> str:
+    """A share in percent with one digit, or a dash for none."""
+    return "–" if value is None else f"{100 * value:.1f}{unit}"
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
     """The document as GitHub-flavoured Markdown."""
     parts = []
-    for block in blocks:
+    for block in _flat(blocks):
         match block:
             case Heading(text, level):
                 parts.append(f"{'#' * level} {text}")
@@ -64,13 +130,38 @@ def to_markdown(blocks: Sequence[Block]) -> str:
             case Grid(header, lines):
                 rows = [_markdown_row(header), _markdown_row(["---"] * len(header))]
                 parts.append("\n".join([*rows, *map(_markdown_row, lines)]))
-            case Picture():
-                pass
+            case Chart(_, title, file) if file:
+                parts.append(f"![{title}]({file})")
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("*", r"\*").replace("\n", "<br>") for cell in cells) + " |"
+def _flat(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks one below the other, without those that only a page has."""
+    flat: list[Block] = []
+    for block in blocks:
+        match block:
+            case Section(title, content) if content:
+                flat += [Heading(title), *_flat(content)]
+            case Beside(content):
+                flat += _flat(content)
+            case Cards(figures):
+                flat += pairs(figures, "", "")
+            case Grid(header, lines) if not header:
+                flat.append(Grid([""] * len(lines[0]), lines))
+            case Section():
+                pass
+            case _:
+                flat.append(block)
+    return flat
+
+
+def _text(cell: str | Shaded) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _markdown_row(cells: Sequence[str | Shaded]) -> str:
+    texts = (_text(cell).replace("*", r"\*").replace("\n", "<br>") for cell in cells)
+    return "| " + " | ".join(texts) + " |"
 
 
 _LATEX = {
@@ -97,7 +188,7 @@ _LATEX = {
 def to_latex(blocks: Sequence[Block]) -> str:
     """The document as the body of a LaTeX file; needs the package booktabs."""
     parts = []
-    for block in blocks:
+    for block in _flat(blocks):
         match block:
             case Heading(text, level):
                 command = {1: "section", 2: "subsection"}.get(level, "subsubsection")
@@ -113,8 +204,6 @@ def to_latex(blocks: Sequence[Block]) -> str:
                     f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}\n\\toprule\n{_latex_row(header)}\n"
                     f"\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}"
                 )
-            case Picture():
-                pass
     return "\n\n".join(parts) + "\n"
 
 
@@ -122,58 +211,82 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    broken = [_latex_cell(cell) for cell in cells]
-    return " & ".join(broken) + r" \\"
+def _latex_row(cells: Sequence[str | Shaded]) -> str:
+    return " & ".join(_latex_cell(_latex(_text(cell))) for cell in cells) + r" \\"
 
 
-def _latex_cell(cell: str) -> str:
-    text = _latex(cell)
+def _latex_cell(text: str) -> str:
     if "\n" not in text:
         return text
     lines = text.replace("\n", r" \\ ")
     return f"\\begin{{tabular}}[t]{{@{{}}r@{{}}}}{lines}\\end{{tabular}}"
 
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
-th:first-child, td:first-child { text-align: left; }
-svg { max-width: 100%; height: auto; }
-@media (prefers-color-scheme: dark) {
-  body { background: #16181c; color: #e6e6e6; } th, td { border-color: #444; }
-}
-"""
-
-
 def to_html(blocks: Sequence[Block]) -> str:
     """The document as one self-contained page."""
-    parts, title = [], ""
-    for block in blocks:
-        match block:
-            case Heading(text, level):
-                title = title or text
-                parts.append(f"<h{level}>{html.escape(text)}</h{level}>")
-            case Paragraph(text):
-                code = _CODE.sub(r"<code>\1</code>", html.escape(text))
-                parts.append(f"<p>{code}</p>")
-            case Bullets(items):
-                parts.append("<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>")
-            case Grid(header, lines):
-                head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-                body = "\n".join(_html_row(line) for line in lines)
-                parts.append(f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>")
-            case Picture(svg):
-                parts.append(svg)
-    body = "\n".join(parts)
+    title = next((block.text for block in blocks if isinstance(block, Heading)), "")
+    page_style = resources.files("node2seq.reporting").joinpath("page.css").read_text(encoding="utf-8")
     return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}'
-        f"</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title>\n<style>\n{charts.style()}{page_style}</style></head>\n<body><main>\n"
+        f"{_html(blocks)}</main></body></html>\n"
     )
 
 
-def _html_row(cells: Sequence[str]) -> str:
-    return (
-        "<tr>" + "".join(f"<td>{html.escape(cell).replace(chr(10), '<br>')}</td>" for cell in cells) + "</tr>"
+def _html(blocks: Iterable[Block]) -> str:
+    return "".join(_html_block(block) + "\n" for block in blocks)
+
+
+def _html_block(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            return f"<h{level}>{escape(text)}</h{level}>"
+        case Paragraph(text, style):
+            code = _CODE.sub(r"<code>\1</code>", escape(text))
+            return f"<p{_class(style)}>{code}</p>"
+        case Bullets(items):
+            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+        case Grid():
+            return _html_table(block)
+        case Cards(figures):
+            shown = (
+                f"<div><b>{escape(v)}</b><span>{escape(name)}</span></div>" for name, v in figures.items()
+            )
+            return f'<div class="cards">{"".join(shown)}</div>'
+        case Chart(html):
+            return f"<figure>{html}</figure>"
+        case Section(title, content):
+            return f"<section><h2>{escape(title)}</h2>\n{_html(content)}</section>" if content else ""
+        case Beside(content, style):
+            return f'<div class="{style}">\n{_html(content)}</div>'
+
+
+def _html_table(grid: Grid) -> str:
+    caption = f'<p class="caption">{escape(grid.caption)}</p>' if grid.caption else ""
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in grid.header)
+    head = f"<thead><tr>{names}</tr></thead>" if names else ""
+    rows = "\n".join(
+        f'<tr><th scope="row">{_html_text(line[0])}</th>{"".join(map(_html_cell, line[1:]))}</tr>'
+        for line in grid.lines
     )
+    style = "shaded" if any(isinstance(cell, Shaded) for line in grid.lines for cell in line) else grid.style
+    table = f'<table class="{style}">{head}<tbody>\n{rows}\n</tbody></table>'
+    return f'<div class="wide">{table}</div>{caption}'
+
+
+def _html_cell(cell: str | Shaded) -> str:
+    if isinstance(cell, Shaded):
+        colour = "right" if cell.right else "wrong"
+        return f'<td class="{colour}" style="--share:{cell.share:.3f}">{escape(cell.text)}</td>'
+    longest = max(map(len, cell.split("\n")))
+    return f"<td{_class('text' if longest > _LONG_CELL else '')}>{_html_text(cell)}</td>"
+
+
+def _html_text(cell: str | Shaded) -> str:
+    return escape(_text(cell)).replace("\n", "<br>")
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""

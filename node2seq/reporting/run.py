@@ -1,14 +1,26 @@
-"""A run folder → one self-contained HTML page: curves, figures, settings; no script, no link, no font."""
+"""A run folder → one self-contained HTML page: curves, figures, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from node2seq.reporting import page
-from node2seq.reporting.charts import Line, line_chart
+from node2seq.reporting.charts import Curve, line_chart
+from node2seq.reporting.document import (
+    Beside,
+    Block,
+    Cards,
+    Chart,
+    Grid,
+    Heading,
+    Paragraph,
+    Section,
+    Shaded,
+    pairs,
+    percent,
+    to_html,
+)
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.runner import Outcome
 from node2seq.storage.files import write_bytes
@@ -29,136 +41,129 @@ def render(folder: RunFolder) -> str:
     outcome = Outcome.of(folder)
     config = folder.config
     names = [str(name) for name in config["graph"]["class_names"]]
-    judged = "test" if "test" in outcome.metrics else "val"
-    found = outcome.metrics[judged]
-    title = f"{outcome.config.model} on {outcome.config.source.title}"
-    sections = [
-        _warnings(outcome.warnings),
-        _cards(outcome),
-        page.section("Learning curves", _curves(folder.history(), outcome.best_epoch)),
-        page.beside(
-            page.section("Figures at the chosen epoch, in %", _parts(outcome.metrics)),
-            page.section("Comparison on the same split, in %", _comparison(folder, outcome)),
-        ),
-        page.beside(
-            page.section(f"Class by class ({PARTS[judged]} nodes), in %", _classes(found, names)),
-            page.section(f"Who was taken for whom ({PARTS[judged]} nodes)", _confusion(found, names)),
-        ),
-        '<div class="columns">'
-        + page.section("Model", page.pairs({"name": outcome.config.model, **config["model"]["options"]}))
-        + page.section("Training", page.pairs({**config["run"]["settings"], **_training(outcome)}))
-        + page.section("Graph", page.pairs(_graph(config["graph"], outcome.config.row_normalize)))
-        + page.section("Split", page.pairs(_split(folder)))
-        + page.section("Ran on", page.pairs(config["environment"]))
-        + "</div>",
-        page.section("Input files", page.pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
-    ]
+    part = "test" if "test" in outcome.metrics else "val"
+    found, nodes = outcome.metrics[part], f"({PARTS[part]} nodes)"
     lead = (
         f"seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · "
         f"weights of epoch {outcome.best_epoch}, chosen by validation accuracy"
     )
-    return page.html(title, lead, sections, f"node2seq {config['environment'].get('node2seq')}")
+    trained = {
+        "seed": outcome.config.seed,
+        "epochs trained": outcome.epochs,
+        "chosen epoch": outcome.best_epoch,
+    }
+    about = {
+        "Model": {"name": outcome.config.model, **config["model"]["options"]},
+        "Training": {**config["run"]["settings"], **trained},
+        "Graph": _graph(config["graph"], outcome.config.row_normalize),
+        "Split": _split(folder),
+        "Environment": config["environment"],
+    }
+    blocks: list[Block] = [
+        Heading(f"{outcome.config.model} on {outcome.config.source.title}", 1),
+        Paragraph(lead, "lead"),
+        *(Paragraph(text, "warning") for text in outcome.warnings),
+        _cards(outcome),
+        Section("Learning curves", [_curves(folder.history(), outcome.best_epoch)]),
+        Beside(
+            [
+                Section("Metrics at the chosen epoch, in %", [_parts(outcome.metrics)]),
+                Section("Comparison on the same split, in %", _comparison(folder, outcome)),
+            ]
+        ),
+        Beside(
+            [
+                Section(f"Metrics by class {nodes}, in %", [_classes(found, names)]),
+                Section(f"Confusion matrix {nodes}", [_confusion(found, names)]),
+            ]
+        ),
+        Beside([Section(title, pairs(values)) for title, values in about.items()], "columns"),
+        Section("Input files", pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
+        Paragraph(f"node2seq {config['environment'].get('node2seq')}", "footer"),
+    ]
+    return to_html(blocks)
 
 
-def _warnings(texts: Iterable[str]) -> str:
-    return "".join(f'<p class="warning">{escape(text)}</p>' for text in texts)
-
-
-def _cards(outcome: Outcome) -> str:
+def _cards(outcome: Outcome) -> Cards:
     test, val = outcome.metrics.get("test"), outcome.metrics["val"]
-    return page.cards(
+    return Cards(
         {
-            "test accuracy": page.percent(test.accuracy) if test else "–",
-            "validation accuracy": page.percent(val.accuracy),
-            "macro-F1 (test)": page.percent(test.macro_f1) if test else "–",
-            "ROC-AUC (test)": page.percent(test.roc_auc) if test else "–",
+            "test accuracy": percent(_of(test, "accuracy"), " %"),
+            "validation accuracy": percent(val.accuracy, " %"),
+            "macro-F1 (test)": percent(_of(test, "macro_f1"), " %"),
+            "ROC-AUC (test)": percent(_of(test, "roc_auc"), " %"),
         }
     )
 
 
-def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> str:
-    def values(key: str) -> list[float]:
-        return [float(record[key]) for record in history]
+def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> Beside:
+    def curves(**keys: str) -> list[Curve]:
+        return [
+            Curve(label.replace("_", " "), [float(record[key]) for record in history])
+            for label, key in keys.items()
+        ]
 
     loss = line_chart(
         "Loss by epoch",
-        [
-            Line("training loss", "first", values("loss")),
-            Line("validation loss", "second", values("val_loss")),
-        ],
+        curves(training_loss="loss", validation_loss="val_loss"),
         best_epoch,
         limits=(0.0, None),
     )
     accuracy = line_chart(
         "Accuracy by epoch",
-        [
-            Line("training accuracy", "first", values("train_accuracy")),
-            Line("validation accuracy", "second", values("val_accuracy")),
-        ],
+        curves(training_accuracy="train_accuracy", validation_accuracy="val_accuracy"),
         best_epoch,
-        show_value=lambda value: f"{100 * value:.0f} %",
+        show=lambda value: f"{100 * value:.0f} %",
         limits=(None, 1.0),
     )
-    return f'<div class="charts"><figure>{loss}</figure><figure>{accuracy}</figure></div>'
+    return Beside([Chart(loss), Chart(accuracy)])
 
 
-def _comparison(folder: RunFolder, outcome: Outcome) -> str:
-    others = sorted(folder.path.glob("baseline-*"))
-    outcomes = [outcome, *(Outcome.of(RunFolder(path)) for path in others if RunFolder(path).finished)]
+def _comparison(folder: RunFolder, outcome: Outcome) -> list[Block]:
+    others = map(RunFolder, sorted(folder.path.glob("baseline-*")))
+    outcomes = [outcome, *(Outcome.of(other) for other in others if other.finished)]
     if len(outcomes) == 1:
-        return ""
-    rows = [
+        return []
+    shown = (("val", "accuracy"), ("test", "accuracy"), ("test", "macro_f1"), ("test", "roc_auc"))
+    lines = [
         [
             one.config.model,
-            *(
-                _share(one.metrics[part].accuracy if part in one.metrics else None)
-                for part in ("val", "test")
-            ),
-            *(_share(_of(one.metrics.get("test"), figure)) for figure in ("macro_f1", "roc_auc")),
+            *(percent(_of(one.metrics.get(part), figure)) for part, figure in shown),
             str(one.best_epoch),
         ]
         for one in outcomes
     ]
-    heads = ["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch"]
-    return page.table(heads, rows)
+    return [Grid(["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch"], lines)]
 
 
-def _parts(metrics: Mapping[str, Metrics]) -> str:
-    rows = [
+def _parts(metrics: Mapping[str, Metrics]) -> Grid:
+    lines = [
         [
             PARTS.get(part, part),
             str(found.nodes),
-            *(_share(_of(found, figure)) for figure in ("accuracy", "macro_f1", "roc_auc")),
+            *(percent(_of(found, figure)) for figure in ("accuracy", "macro_f1", "roc_auc")),
             f"{found.loss:.3f}",
         ]
         for part, found in metrics.items()
     ]
-    return page.table(["nodes of", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"], rows)
+    return Grid(["nodes", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"], lines)
 
 
-def _classes(found: Metrics, names: Sequence[str]) -> str:
-    rows = [
-        [name, str(row.support), _share(row.precision), _share(row.recall), _share(row.f1)]
+def _classes(found: Metrics, names: Sequence[str]) -> Grid:
+    lines = [
+        [name, str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)]
         for name, row in zip(names, found.per_class, strict=True)
     ]
-    return page.table(["class", "nodes", "precision", "recall", "F1"], rows)
+    return Grid(["class", "nodes", "precision", "recall", "F1"], lines)
 
 
-def _confusion(found: Metrics, names: Sequence[str]) -> str:
-    rows = []
-    for i, (name, counts) in enumerate(zip(names, found.confusion, strict=True)):
-        total = sum(counts) or 1
-        cells = (
-            f'<td class="{"hit" if i == j else "miss"}" style="--share:{count / total:.3f}">{count}</td>'
-            for j, count in enumerate(counts)
-        )
-        rows.append(page.row(name, "".join(cells)))
+def _confusion(found: Metrics, names: Sequence[str]) -> Grid:
+    lines = [
+        [name, *(Shaded(str(n), n / (sum(counts) or 1), i == j) for j, n in enumerate(counts))]
+        for i, (name, counts) in enumerate(zip(names, found.confusion, strict=True))
+    ]
     caption = "rows: true class · columns: predicted class · shade: share of the row"
-    return page.framed(page.head(["", *names]) + "".join(rows), "confusion", caption)
-
-
-def _training(outcome: Outcome) -> dict[str, Any]:
-    return {"seed": outcome.config.seed, "epochs trained": outcome.epochs, "chosen epoch": outcome.best_epoch}
+    return Grid(["", *names], lines, caption)
 
 
 def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
@@ -182,7 +187,3 @@ def _split(folder: RunFolder) -> dict[str, Any]:
 
 def _of(metrics: Metrics | None, figure: str) -> float | None:
     return None if metrics is None else getattr(metrics, figure)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"

@@ -8,8 +8,22 @@ from pathlib import Path
 from statistics import fmean
 
 from node2seq import __version__
-from node2seq.reporting import page
-from node2seq.reporting.charts import Line, line_chart
+from node2seq.reporting.charts import Curve, line_chart
+from node2seq.reporting.document import (
+    Beside,
+    Block,
+    Cards,
+    Chart,
+    Grid,
+    Heading,
+    Paragraph,
+    Section,
+    Shaded,
+    pairs,
+    percent,
+    plain,
+    to_html,
+)
 from node2seq.search.importance import importances
 from node2seq.search.session import Found, Request
 from node2seq.search.trials import Trial, best_of
@@ -35,62 +49,62 @@ def render(request: Request, found: Found) -> str:
     )
     if not found.finished:
         lead += "; the time was spent before the search had ended"
-    sections = [
-        page.cards(
+    blocks: list[Block] = [
+        Heading(f"Settings of {request.model} for {request.source.title}", 1),
+        Paragraph(lead, "lead"),
+        Cards(
             {
-                "validation accuracy": page.percent(found.best.mean()),
-                "standard deviation": page.percent(found.best.deviation),
+                "validation accuracy": percent(found.best.mean(), " %"),
+                "standard deviation": percent(found.best.deviation, " %"),
                 "splits": str(len(found.best.accuracies)),
                 "trial": str(found.best.number),
             }
         ),
-        page.beside(
-            page.section("Trial by trial", _history(judged, seeds, found.best)),
-            page.section("How much each setting matters", _importance(found, judged, seeds)),
+        Beside(
+            [
+                Section("Trial by trial", _history(judged, seeds, found.best)),
+                Section("How much each setting matters", _importance(found, judged, seeds)),
+            ]
         ),
-        page.section(f"The best {SHOWN}, in %", _best(found)),
-        page.section("The recipe", page.pairs(settings_of(request.model, found.recipe))),
+        Section(f"The best {SHOWN}, in %", [_best(found)]),
+        Section("The recipe", pairs(settings_of(request.model, found.recipe))),
+        Paragraph(f"node2seq {__version__}", "footer"),
     ]
-    title = f"Settings of {request.model} for {request.source.title}"
-    return page.html(title, lead, sections, f"node2seq {__version__}")
+    return to_html(blocks)
 
 
-def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial) -> str:
+def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial) -> list[Block]:
     if best not in judged:
-        return ""
+        return []
     values = [trial.mean(seeds) for trial in judged]
     so_far = [max(values[: number + 1]) for number in range(len(values))]
     chart = line_chart(
         "Validation accuracy by trial",
-        [Line("mean of a trial", "first", values), Line("best so far", "second", so_far)],
+        [Curve("mean of a trial", values), Curve("best so far", so_far)],
         judged.index(best) + 1,
-        show_value=lambda value: f"{100 * value:.1f} %",
+        show=lambda value: percent(value, " %"),
         over="trial",
     )
-    return f'<div class="charts"><figure>{chart}</figure></div>'
+    return [Chart(chart)]
 
 
-def _importance(found: Found, judged: Sequence[Trial], seeds: Sequence[int]) -> str:
-    rows = [
-        page.row(
-            name, f'<td class="hit" style="--share:{share:.3f}">{100 * share:.0f}</td>' + page.cell(chosen)
-        )
+def _importance(found: Found, judged: Sequence[Trial], seeds: Sequence[int]) -> list[Block]:
+    lines = [
+        [name, Shaded(f"{100 * share:.0f}", share), plain(found.best.settings[name])]
         for name, share in importances(found.space, judged, seeds).items()
-        for chosen in [page.plain(found.best.settings[name])]
     ]
     caption = f"share of the variance between {len(judged)} trials that a setting explains by itself, in %"
-    heads = page.head(["setting", "share", "chosen"])
-    return page.framed(heads + "".join(rows), "confusion", caption) if rows else ""
+    return [Grid(["setting", "share", "chosen"], lines, caption)] if lines else []
 
 
-def _best(found: Found) -> str:
+def _best(found: Found) -> Grid:
     by_splits = sorted(best_of(found.trials), key=lambda trial: -len(trial.accuracies))
     names = list(found.space.ranges)
     rows = []
     for trial in [found.best, *(t for t in by_splits if t is not found.best)][:SHOWN]:
         if math.isfinite(trial.mean()):
             epochs = fmean(epoch for epoch in trial.epochs.values() if epoch is not None)
-            figures = [f"{100 * trial.mean():.1f}", f"{100 * trial.deviation:.1f}", f"{epochs:.0f}"]
-            settings = [page.plain(trial.settings[name]) for name in names]
+            figures = [percent(trial.mean()), percent(trial.deviation), f"{epochs:.0f}"]
+            settings = [plain(trial.settings[name]) for name in names]
             rows.append([str(trial.number), str(len(trial.accuracies)), *figures, *settings])
-    return page.table(["trial", "splits", "mean", "sd", "epoch", *names], rows)
+    return Grid(["trial", "splits", "mean", "sd", "epoch", *names], rows)

@@ -14,7 +14,7 @@ import pytest
 
 from node2seq import Node2SeqError
 from node2seq.benchmarking.rows import Machine, Row, append_rows, read_rows
-from node2seq.reporting.loglog import Curve, growth_exponent, loglog_chart
+from node2seq.benchmarking.timing import growth_exponent
 from node2seq.storage import files
 
 ROOT = Path(__file__).parents[2]
@@ -120,18 +120,6 @@ def test_the_exponent_of_a_power_is_its_exponent():
     sizes = [1e6, 5e6, 2e7, 1e8]
     assert growth_exponent(sizes, [3 * size**1.25 for size in sizes]) == pytest.approx(1.25)
     assert growth_exponent(sizes[:2], [1.0, 2.0]) is None
-
-
-def test_a_chart_shows_every_point_of_every_curve():
-    curves = [Curve("one & only", [1e6, 1e7, 1e8], [1, 10, 100]), Curve("two", [1e6, 1e7], [5, 60])]
-    chart = ElementTree.fromstring(loglog_chart("Time", curves, "edges", "ms"))
-    lines = [line.attrib["points"].split() for line in chart.findall(".//{*}polyline")]
-    assert [len(points) for points in lines] == [3, 2]
-    across, down = zip(*(map(float, point.split(",")) for point in lines[0]), strict=True)
-    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)  # a decade each
-    assert down[0] > down[1] > down[2]
-    texts = {text.text for text in chart.findall(".//{*}text")}
-    assert {"Time", "one & only", "two", "edges", "ms", "10M", "100"} <= texts
 
 
 def kept(tmp_path: Path, *rows: Row) -> list:

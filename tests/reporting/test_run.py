@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.reporting.charts import Line, line_chart, nice_ticks
 from node2seq.reporting.run import render, write_report
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.runs.runner import train_run
@@ -64,8 +63,8 @@ def test_a_page_that_stands_alone(run: Path):
         "node2seq on karate",
         "Learning curves",
         "Comparison on the same split",
-        "Class by class",
-        "Who was taken for whom",
+        "Metrics by class",
+        "Confusion matrix",
         "kernel_size",
         "weight_decay",
         "60/20/20",
@@ -88,28 +87,3 @@ def test_what_the_user_named_is_text_not_markup(run: Path):
     assert nasty not in page
     assert "&lt;script&gt;" in page
     assert "b&amp;b" in page
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 7, 2500])
-def test_charts_of_any_length(epochs: int):
-    values = [1 / (1 + i) for i in range(epochs)]
-    chart = line_chart("Loss", [Line("a", "first", values)], marked=epochs)
-    check(chart)
-    assert "nan" not in chart
-    points = re.findall(r"([\d.]+),([\d.]+)", chart)
-    assert 1 <= len(points) <= 1001
-    assert all(0 <= float(x) <= 560 and 0 <= float(y) <= 300 for x, y in points)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [
-        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-        (0.62, 1, [0.6, 0.7, 0.8, 0.9, 1.0]),
-        (0, 1.93, [0, 0.5, 1, 1.5, 2]),
-        (3, 3, [3, 4, 5, 6]),
-        (0, 0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-    ],
-)
-def test_nice_ticks(low: float, high: float, ticks: list[float]):
-    assert nice_ticks(low, high) == ticks

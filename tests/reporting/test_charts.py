@@ -1,0 +1,94 @@
+"""Charts: every point where it belongs, and SVG that parses."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from node2seq.reporting.charts import Box, Curve, box_plot, line_chart, loglog_chart, nice_ticks
+
+
+def drawing(chart: str) -> ElementTree.Element:
+    """The SVG element of a chart."""
+    return ElementTree.fromstring(chart[chart.index("<svg") : chart.index("</svg>") + len("</svg>")])
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 7, 2500])
+def test_line_charts_of_any_length(epochs: int):
+    values = [1 / (1 + i) for i in range(epochs)]
+    chart = line_chart("Loss", [Curve("a", values)], marked=epochs)
+    assert "nan" not in chart
+    (line,) = drawing(chart).findall(".//polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+    assert min(epochs, 500) <= len(points) <= 1001
+    assert all(0 <= x <= 440 and 0 <= y <= 270 for x, y in points)
+    (dot,) = drawing(chart).findall(".//circle")
+    assert (float(dot.attrib["cx"]), float(dot.attrib["cy"])) == points[-1]
+
+
+def test_what_lies_beyond_the_limits_stays_at_the_edge():
+    chart = drawing(line_chart("Loss", [Curve("a", [0.5, 9.0])], marked=1, limits=(0.0, 1.0)))
+    (line,) = chart.findall(".//polyline")
+    assert [float(point.split(",")[1]) for point in line.attrib["points"].split()] == [120.0, 12.0]
+
+
+def test_labels_are_text_not_markup():
+    for chart in (
+        line_chart("<b>", [Curve("<i>", [1.0])], marked=1),
+        loglog_chart("<b>", [Curve("<i>", [1.0], [1.0])], "<u>", "<s>"),
+        box_plot("<b>", [("<u>", [Box("<i>", [1.0], 2.0)])], "<s>"),
+    ):
+        assert not re.search("<(b|i|u|s)>", chart)
+        drawing(chart)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.62, 1, [0.6, 0.7, 0.8, 0.9, 1.0]),
+        (0, 1.93, [0, 0.5, 1, 1.5, 2]),
+        (3, 3, [3, 4, 5, 6]),
+        (0, 0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+    ],
+)
+def test_nice_ticks(low: float, high: float, ticks: list[float]):
+    assert nice_ticks(low, high) == ticks
+
+
+def test_a_loglog_chart_shows_every_point_of_every_curve():
+    curves = [Curve("one & only", [1, 10, 100], [1e6, 1e7, 1e8]), Curve("two", [5, 60], [1e6, 1e7])]
+    chart = ElementTree.fromstring(loglog_chart("Time", curves, "edges", "ms"))
+    lines = [line.attrib["points"].split() for line in chart.findall(".//{*}polyline")]
+    assert [len(points) for points in lines] == [3, 2]
+    across, down = zip(*(map(float, point.split(",")) for point in lines[0]), strict=True)
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)  # a decade each
+    assert down[0] > down[1] > down[2]
+    texts = {text.text for text in chart.findall(".//{*}text")}
+    assert {"Time", "one & only", "two", "edges", "ms", "10M", "100"} <= texts
+    assert "prefers-color-scheme: dark" in (chart.findtext("{*}style") or "")
+
+
+def test_a_box_plot_shows_quartiles_whiskers_outliers_and_marks():
+    values = [10.0, 20.0, 30.0, 40.0, 50.0, 100.0]
+    chart = drawing(box_plot("Accuracy", [("Cora", [Box("a", values, 35.0), Box("b", mark=20.0)])], "paper"))
+    ticks = {line.attrib["y1"] for line in chart.findall("line[@class='grid']")}
+    assert ticks == {"12.0", "62.0", "112.0", "162.0", "212.0", "262.0"}  # 100, 80, … 0: 2.5 pixels each
+
+    def y(value: float) -> float:
+        return 262 - 2.5 * value
+
+    (box,) = chart.findall("rect")
+    assert float(box.attrib["y"]) == pytest.approx(y(47.5), abs=0.1)
+    assert float(box.attrib["height"]) == pytest.approx(y(22.5) - y(47.5), abs=0.1)
+    (whiskers,) = chart.findall("line[@class='stroke c0']")
+    assert (float(whiskers.attrib["y1"]), float(whiskers.attrib["y2"])) == (y(10), y(50))
+    (median,) = chart.findall("line[@class='curve c0']")
+    assert float(median.attrib["y1"]) == y(35)
+    (outlier,) = chart.findall("circle")
+    assert float(outlier.attrib["cy"]) == y(100)
+    titles = [title.text for title in chart.iter("title")]
+    assert titles == ["a: mean 41.7, n = 6", "a: paper 35", "b: paper 20"]
+    assert {text.text for text in chart.findall("text")} >= {"Cora", "100", "0"}
