@@ -23,7 +23,7 @@ from node2seq.data import load, make_split
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.recipes import recipe_for
 from node2seq.train.fitter import Fitter
-from node2seq.train.together import Training, build, prepare_graph, train_together
+from node2seq.train.many import Training, prepare_graph, train_many, untrained
 
 COLUMN = "cora-f"
 # How many single runs are timed.
@@ -35,7 +35,7 @@ def train_alone(data: Data, trainings: Sequence[Training], capture: bool) -> lis
     accuracies = []
     for training in trainings:
         graph = prepare_graph(data, training.recipe)
-        model = build(training, graph)
+        model = untrained(training, graph)
         fitter = Fitter(model, graph, training.split, training.recipe.settings, capture=capture)
         while not fitter.done:
             fitter.step()
@@ -47,7 +47,7 @@ def train_alone(data: Data, trainings: Sequence[Training], capture: bool) -> lis
 
 def train_at_once(data: Data, trainings: Sequence[Training], capture: bool) -> list[float]:
     """Train all runs as one program; the accuracy of each on its validation nodes."""
-    outcomes = train_together(data, trainings, capture=capture)
+    outcomes = train_many(data, trainings, capture=capture)
     return [outcome.result.val.accuracy for outcome in outcomes if outcome.result is not None]
 
 

@@ -16,8 +16,8 @@ from node2seq import __version__
 from node2seq.data import Split, load, make_split
 from node2seq.environment import make_deterministic
 from node2seq.experiments.cells import Key, Run, recipe_to_row
-from node2seq.train.fitter import evaluate
-from node2seq.train.together import Outcome, Training, prepare_graph, train_together
+from node2seq.train.inference import evaluate
+from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
 
 _PACKAGES = ("torch_geometric", "numpy")
 
@@ -59,7 +59,7 @@ class Bench:
         ((column, variant),) = {(run.key.column, run.key.variant) for run in runs}
         data = self.graph(column, directed=variant == "directed")
         splits = [make_split(data, seed=run.key.seed) for run in runs]
-        outcomes = train_together(
+        outcomes = train_many(
             data,
             [
                 Training(r.key.model, r.recipe, split, r.key.seed)
@@ -85,7 +85,7 @@ class Bench:
         }
         return [row | trained for row in figures], failures
 
-    def _figures(self, run: Run, data: Data, split: Split, outcome: Outcome) -> dict[str, Any]:
+    def _figures(self, run: Run, data: Data, split: Split, outcome: TrainingOutcome) -> dict[str, Any]:
         result = outcome.result
         assert result is not None
         assert result.test is not None

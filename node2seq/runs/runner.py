@@ -26,7 +26,9 @@ from node2seq.runs.pretrained import build_model, complete_options, load_weights
 from node2seq.runs.folder import RunConfig, RunFolder
 from node2seq.storage.files import make_folder, remove_leftovers, write_bytes, write_tensors
 from node2seq.storage.jsonl import append_line
-from node2seq.train.fitter import EpochRecord, FitResult, Fitter, embed, evaluate, predict
+from node2seq.train.fitter import Fitter
+from node2seq.train.inference import embed, evaluate, predict
+from node2seq.train.results import EpochRecord, FitResult
 
 # Work that a kill can cost at most, but for an epoch that takes longer by itself.
 CHECKPOINT_SECONDS = 15.0

@@ -14,12 +14,10 @@ import torch
 from torch_geometric.data import Data
 
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
-from node2seq.train.checks import check_features, graph_on
 from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
 from node2seq.runs.graph import Graph, Say, open_again, open_graph
 from node2seq.storage.lock import locked
-from node2seq.train.program import Program
 from node2seq.runs.pretrained import complete_options
 from node2seq.runs.runner import (
     CHECKPOINT_SECONDS,
@@ -34,10 +32,10 @@ from node2seq.runs.runner import (
     stop_requests,
 )
 from node2seq.runs.folder import RunConfig, RunFolder
-from node2seq.train.stacking import stack, unstack
 from node2seq.storage.files import make_folder, remove_leftovers, write_bytes
-from node2seq.train.together import LOOK_EVERY, most_at_once
-from node2seq.train.fitter import Course, EpochRecord, as_read_by
+from node2seq.train.memory import runs_that_fit
+from node2seq.train.results import EpochRecord
+from node2seq.train.trainer import LOOK_EVERY, Trainer
 
 OnEpoch = Callable[[EpochRecord], None]
 
@@ -147,7 +145,7 @@ class _Series:
             waiting = [folder for folder in waiting if folder not in begun]
         if waiting:
             first = waiting[0]
-            most = most_at_once(lambda: self._model(first), self.data, first.run.settings.views)
+            most = runs_that_fit(self._model(first), self.data, first.run.settings.views)
             found += [(waiting[i : i + most], None) for i in range(0, len(waiting), most)]
         return found
 
@@ -159,72 +157,57 @@ class _Series:
         on_epoch: OnEpoch | None,
     ) -> None:
         """Train one program to its end, and keep its runs."""
-        model = stack([self._model(folder) for folder in members])
-        x, edge_index, y = graph_on(model, self.data)
-        check_features(x)
-        settings = [folder.run.settings for folder in members]
-        courses = [Course(folder.split, y, folder.run.settings) for folder in members]
-        nodes = [course.nodes for course in courses]
-        x = as_read_by(model, x)
-        program = Program(model, x, edge_index, y, nodes, settings, stacked=True)
-        clock = time.monotonic()
+        trainer = Trainer(
+            [self._model(folder) for folder in members],
+            self.data,
+            [folder.split for folder in members],
+            [folder.run.settings for folder in members],
+        )
         if state is not None:
-            program.load_state_dict(state["program"])
-            clock -= state["seconds"]
+            trainer.load_state_dict(state["program"], state["seconds"])
         first = members[0]
         if on_start is not None:
-            texts = tuple(dict.fromkeys(text for course in courses for text in course.warnings))
-            on_start(RunStart(self.home, first.run, self.graph, first.split, program.epoch, texts))
+            texts = tuple(dict.fromkeys(text for run in trainer.runs for text in run.warnings))
+            on_start(RunStart(self.home, first.run, self.graph, first.split, trainer.epoch, texts))
 
         def save() -> None:
             numbers = [self.folders.index(folder) for folder in members]
-            spent = time.monotonic() - clock
-            state = {"program": program.state_dict(), "members": numbers, "seconds": spent}
+            state = {"program": trainer.state_dict(), "members": numbers, "seconds": trainer.seconds}
             save_checkpoint(self.checkpoint, state, self.identity)
 
         saved = time.monotonic()
         with stop_requests() as asked:
-            while any(program.standing().active):
-                for _ in range(min(LOOK_EVERY, settings[0].epochs - program.epoch)):
-                    program.advance()
+            while trainer.active:
+                trainer.advance(LOOK_EVERY)
                 if asked:
                     save()
-                    raise Stopped(self.home, program.epoch, asked[0])
+                    raise Stopped(self.home, trainer.epoch, asked[0])
                 if time.monotonic() - saved >= self.checkpoint_seconds:
                     save()
                     saved = time.monotonic()
-                if on_epoch is not None:
-                    on_epoch(_mean(program, courses))
+                latest = [run.history[-1] for run in trainer.runs if run.history]
+                if on_epoch is not None and latest:
+                    on_epoch(_mean(latest, trainer.epoch))
             save()  # the runs are kept one after the other: a kill in between must not train them anew
-        self._keep(program, members, courses, (time.monotonic() - clock) / len(members))
+        self._keep(trainer, members)
         self.checkpoint.unlink()
 
     def _model(self, folder: RunFolder) -> torch.nn.Module:
         return new_model(folder.config["model"], folder.run.seed, self.device)
 
-    def _keep(
-        self, program: Program, members: Sequence[RunFolder], courses: Sequence[Course], seconds: float
-    ) -> None:
-        standing, history, logits = program.standing(), program.history(), program.finish()
-        for run, (folder, course) in enumerate(zip(members, courses, strict=True)):
-            try:
-                for row in history[: standing.epochs[run] + standing.failed[run]]:
-                    course.add(row[run])
-            except Node2SeqError as problem:
-                write_bytes(folder.metrics_file, lines(course.history).encode())
-                self.problems.append(problem)
-                continue
-            if not folder.finished:
-                keep(folder, self.graph, course.result(logits[run]), unstack(program.model, run), seconds)
+    def _keep(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
+        trainer.finish()
+        results = zip(members, trainer.runs, trainer.results(), strict=True)
+        for number, (folder, run, result) in enumerate(results):
+            if run.error is not None:
+                write_bytes(folder.metrics_file, lines(run.history).encode())
+                self.problems.append(run.error)
+            elif not folder.finished and result is not None:
+                keep(folder, self.graph, result, trainer.model_of(number), trainer.seconds_per_run)
 
 
-def _mean(program: Program, courses: Sequence[Course]) -> EpochRecord:
-    """The last epoch, as the mean over the runs."""
-    loss, train, val_loss, val = [], [], [], []
-    for row, course in zip(program.history(program.epoch - 1)[0], courses, strict=True):
-        loss.append(row[0])
-        val_loss.append(row[1])
-        train.append(row[2] / course.nodes["train"].numel())
-        val.append(row[3] / course.nodes["val"].numel())
-    means = [sum(values) / len(courses) for values in (loss, train, val_loss, val)]
-    return EpochRecord(program.epoch, *means)
+def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:
+    """The last epochs of runs, as the mean over the runs."""
+    names = ("loss", "train_accuracy", "val_loss", "val_accuracy")
+    means = [sum(getattr(record, name) for record in latest) / len(latest) for name in names]
+    return EpochRecord(epoch, *means)

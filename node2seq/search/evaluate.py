@@ -22,7 +22,7 @@ from node2seq.data import Split, make_split
 from node2seq.recipes import Recipe
 from node2seq.search.space import Space
 from node2seq.search.trials import Trial, Trials, best_of
-from node2seq.train.together import OnProgress, Progress, Training, train_together
+from node2seq.train.many import OnProgress, Progress, Training, train_many
 
 Say = Callable[[str], None]
 Prune = Callable[[Trial, int, float], bool]
@@ -112,7 +112,7 @@ class Evaluator:
             started = time.monotonic()
             trainings = [self._training(trial, seed) for trial, seed in runs]
             watch = self._watch(runs, prune, number, len(programs))
-            outcomes = train_together(self.data, trainings, device=self.device, on_epoch=watch)
+            outcomes = train_many(self.data, trainings, device=self.device, on_epoch=watch)
             rows = []
             for (trial, seed), outcome in zip(runs, outcomes, strict=True):
                 result = outcome.result

@@ -1,6 +1,9 @@
-"""Training: fit, evaluate and predict, for one run or many as one program. Knows no files and no commands."""
+"""Training: fit, evaluate and predict, for one run or many together. Knows no files and no commands."""
 
-from node2seq.train.fitter import EpochRecord, FitResult, Fitter, SplitLike, embed, evaluate, fit, predict
+from node2seq.train.fitter import Fitter, fit
+from node2seq.train.inference import embed, evaluate, predict
+from node2seq.train.inputs import SplitLike
+from node2seq.train.results import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How good a set of predictions is: accuracy, macro-F1, ROC-AUC, each class, who was taken for whom."""
+"""How good a set of predictions is: accuracy, macro-F1, ROC-AUC, each class, the confusion matrix."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def measure(logits: Tensor, labels: Tensor) -> Metrics:
     hits, support, claimed = confusion.diag(), confusion.sum(dim=1), confusion.sum(dim=0)
     precision = _ratio(hits, claimed)
     recall = _ratio(hits, support)
-    # 2PR/(P+R) rewritten over counts, so that a class nobody claimed needs no special case.
+    # 2PR/(P+R) rewritten over counts, so that a class that was never predicted needs no special case.
     f1 = _ratio(2 * hits, support + claimed)
     return Metrics(
         nodes=labels.numel(),
@@ -82,6 +82,11 @@ def measure(logits: Tensor, labels: Tensor) -> Metrics:
         ),
         confusion=tuple(map(tuple, confusion.tolist())),
     )
+
+
+def measure_parts(logits: Tensor, labels: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Metrics]:
+    """Measure the logits ``[nodes, classes]`` of all nodes on each of several sets of them."""
+    return {name: measure(logits[index], labels[index]) for name, index in parts.items()}
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Adam and NAdam for one run or R of them, each with a learning rate and penalties of its own.
 
-Each run goes as :class:`torch.optim.Adam` or :class:`torch.optim.NAdam` would take it alone. All parameters
-are worked on as one vector, and the number of the step lives on the device: few launches, all capturable.
+Each run takes the steps that :class:`torch.optim.Adam` or :class:`torch.optim.NAdam` would take for it alone.
+All parameters are one vector, and the number of the step is on the device: few launches, all capturable.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Go one step; parameters without a gradient stay as they are."""
+        """Take one step; parameters without a gradient stay as they are."""
         first, second, step = (self._state[name] for name in ("first", "second", "step"))
         step += 1
         gradient = _join([torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
@@ -73,7 +73,7 @@ class Optimizer(ABC):
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
+        """Resume where :meth:`state_dict` was taken."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
 

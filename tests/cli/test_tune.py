@@ -20,7 +20,7 @@ from node2seq.search.evaluate import Standing
 from node2seq.search.halving import Halving
 from node2seq.search.session import Request, run
 from node2seq.storage.jsonl import read_lines
-from node2seq.train.together import Training, train_together
+from node2seq.train.many import Training, train_many
 
 SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]
 SHORT += ["--seeds", "100-101", "--final-seeds", "200"]
@@ -60,14 +60,10 @@ def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler):
     chosen = recipe_for("node2seq").updated(**read_recipe_file(Path(found["recipe"])).values)
     for seed, accuracy in tried.items():
         split = make_split(data, seed=seed)
-        (outcome,) = train_together(
-            data, [Training("node2seq", chosen, split, seed, judge=True)], device="cpu"
-        )
+        (outcome,) = train_many(data, [Training("node2seq", chosen, split, seed, judge=True)], device="cpu")
         assert outcome.judged == pytest.approx(accuracy, abs=1e-12)
     trained = cli("train", "--config", found["recipe"], "--seed", 100, "--json").json
-    (whole,) = train_together(
-        data, [Training("node2seq", chosen, make_split(data, seed=100), 100)], device="cpu"
-    )
+    (whole,) = train_many(data, [Training("node2seq", chosen, make_split(data, seed=100), 100)], device="cpu")
     assert whole.result is not None
     assert trained["metrics"]["val"]["accuracy"] == pytest.approx(whole.result.val.accuracy, abs=1e-12)
 

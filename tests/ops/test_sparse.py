@@ -11,7 +11,9 @@ from torch_geometric.nn import MessagePassing
 from node2seq import ops
 from node2seq.data import load, make_split
 from node2seq.nn.models import GCN, MODELS
-from node2seq.train.fitter import Fitter, as_read_by, evaluate, fit
+from node2seq.train.fitter import Fitter, fit
+from node2seq.train.inference import evaluate
+from node2seq.train.inputs import features_for
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import stack
 
@@ -112,7 +114,7 @@ def test_models_compute_the_same(case, stacked):
         for module in model.modules():
             if case == "listened" and isinstance(module, MessagePassing):
                 module.register_message_forward_hook(lambda *_: None)
-        x = as_read_by(model, data.x)
+        x = features_for(model, data.x)
         assert isinstance(x, ops.SparseRows)
         loss = model(x if is_sparse else data.x, data.edge_index).square().sum()
         loss.backward()
@@ -134,15 +136,15 @@ class Derived(GCN):
 def test_who_reads_them():
     x = words()
     model = model_of("gcn")
-    assert isinstance(as_read_by(model, x), ops.SparseRows)
-    assert as_read_by(Derived(COLUMNS, 8, 4), x) is x
-    assert as_read_by(torch.compile(model), x) is x  # pyright: ignore[reportArgumentType]
+    assert isinstance(features_for(model, x), ops.SparseRows)
+    assert features_for(Derived(COLUMNS, 8, 4), x) is x
+    assert features_for(torch.compile(model), x) is x  # pyright: ignore[reportArgumentType]
     hooked = model_of("gcn")
     next(hooked.children()).register_forward_pre_hook(lambda *_: None)
-    assert as_read_by(hooked, x) is x
+    assert features_for(hooked, x) is x
     full = torch.ones(10, 10)
     for other in (full, x.half(), x.clone().requires_grad_()):
-        assert as_read_by(model, other) is other
+        assert features_for(model, other) is other
 
 
 @pytest.mark.parametrize("rows", [7, 999, 1000, 5003])

@@ -14,7 +14,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.runs.runner import Outcome, RunStart, Stopped, evaluate_run, train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.runs.series import train_series
-from node2seq.train.fitter import EpochRecord
+from node2seq.train.results import EpochRecord
 from node2seq.train.settings import TrainSettings
 
 KARATE = RunConfig(
@@ -111,7 +111,7 @@ def test_a_kill_while_runs_are_kept_trains_none_anew(whole, tmp_path, monkeypatc
 
 
 def test_what_does_not_fit_is_several_programs(tmp_path, monkeypatch):
-    monkeypatch.setattr(series, "most_at_once", lambda *_: 2)
+    monkeypatch.setattr(series, "runs_that_fit", lambda *_: 2)
     begun: list[RunStart] = []
     outcomes = train_series(runs_in(tmp_path), tmp_path, on_start=begun.append)
     assert [start.config.seed for start in begun] == [3, 5]

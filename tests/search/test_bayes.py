@@ -67,7 +67,7 @@ def test_the_same_seed_proposes_the_same(quick, tmp_path):
 
 @pytest.mark.slow
 def test_what_a_killed_process_asked_for_is_trained_first(quick, monkeypatch):
-    real = evaluate.train_together
+    real = evaluate.train_many
     calls = []
 
     def killed(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +76,7 @@ def test_what_a_killed_process_asked_for_is_trained_first(quick, monkeypatch):
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(evaluate, "train_together", killed)
+    monkeypatch.setattr(evaluate, "train_many", killed)
     with pytest.raises(KeyboardInterrupt):
         run(quick, lambda _: None)
     assert states(quick) == ["COMPLETE"] * 4 + ["RUNNING"] * 4

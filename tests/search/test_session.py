@@ -28,10 +28,10 @@ from node2seq.search.session import Request, prepare, run
 from node2seq.search.space import Choice, LogUniform, Space, Uniform, near, stratified
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted
+from node2seq.train.many import Training
 from node2seq.train.recipe import parse_setting, settings_of
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import PER_RUN
-from node2seq.train.together import Training
 
 ALL = [(name, model) for name, spaces in SPACES.items() for model in spaces]
 SMALL = Halving(trials=8, seeds=(100, 101, 102), final_seeds=(200, 201), generations=2, finalists=2)
@@ -260,7 +260,7 @@ def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
 @pytest.mark.slow
 def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch):
     judged: list[tuple[Training, float]] = []
-    real = evaluate.train_together
+    real = evaluate.train_many
 
     def spy(data, trainings, **kwargs):
         outcomes = real(data, trainings, **kwargs)
@@ -270,7 +270,7 @@ def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch)
             judged.append((training, outcome.judged))
         return outcomes
 
-    monkeypatch.setattr(evaluate, "train_together", spy)
+    monkeypatch.setattr(evaluate, "train_many", spy)
     found = run(request(texas, tmp_path / "a.jsonl"), lambda _: None)
     trials = list(found.trials)
     assert found.finished

@@ -14,10 +14,9 @@ from torch_geometric.data import Data
 from node2seq.data import Split, fold_numbers, load
 from node2seq.recipes import Recipe
 from node2seq.train.cross_fitting import FOLDS, Folds
-from node2seq.train.program import Program
+from node2seq.train.many import Training, TrainingOutcome, train_many, untrained
 from node2seq.train.settings import TrainSettings
-from node2seq.train.stacking import stack, take
-from node2seq.train.together import Outcome, Training, build, train_together
+from node2seq.train.trainer import Trainer
 
 # Fewer than, as many as, and more nodes than folds; a single one.
 VALIDATION_NODES = (23, 1, 10, 4)
@@ -55,29 +54,27 @@ def with_settings(training: Training, **changes: Any) -> Training:
     return replace(training, recipe=replace(training.recipe, settings=settings))
 
 
-def one_program(data: Data, runs: list[Training], *, judge: bool = True) -> Program:
-    assert data.x is not None
-    assert data.edge_index is not None
-    assert isinstance(data.y, Tensor)
-    nodes = [{"train": training.split.train, "val": training.split.val} for training in runs]
-    if judge:
-        for own, training in zip(nodes, runs, strict=True):
-            own["folds"] = fold_numbers(own["val"].numel(), FOLDS, training.seed)
-    model = stack([build(training, data) for training in runs])
-    settings = [training.recipe.settings for training in runs]
-    return Program(model, data.x, data.edge_index, data.y, nodes, settings, stacked=True)
+def one_trainer(data: Data, runs: list[Training], *, judge: bool = True) -> Trainer:
+    folds = [fold_numbers(training.split.val.numel(), FOLDS, training.seed) for training in runs]
+    return Trainer(
+        [untrained(training, data) for training in runs],
+        data,
+        [training.split for training in runs],
+        [training.recipe.settings for training in runs],
+        folds=folds if judge else None,
+    )
 
 
 def judged_plainly(data: Data, training: Training) -> tuple[float, set[int]]:
     """The rule in words, node by node, from the predictions of every epoch; and the epochs chosen."""
-    program = one_program(data, [training])
+    trainer = one_trainer(data, [training])
     assert isinstance(data.y, Tensor)
     val, y = training.split.val.tolist(), data.y.tolist()
     fold_of = dict(zip(val, fold_numbers(len(val), FOLDS, training.seed).tolist(), strict=True))
     epochs = []
-    while any(program.standing().active):
-        program.advance()
-        logits = program.logits()[0]
+    while trainer.active:
+        trainer.advance()
+        logits = trainer.logits()[0]
         losses = F.cross_entropy(logits, data.y, reduction="none").tolist()
         hit = [int(guess) == label for guess, label in zip(logits.argmax(1), y, strict=True)]
         epochs.append((hit, losses))
@@ -94,7 +91,7 @@ def judged_plainly(data: Data, training: Training) -> tuple[float, set[int]]:
     return hits / len(val), chosen
 
 
-def judged(outcomes: list[Outcome]) -> list[float | None]:
+def judged(outcomes: list[TrainingOutcome]) -> list[float | None]:
     assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
     return [outcome.judged for outcome in outcomes]
 
@@ -102,7 +99,7 @@ def judged(outcomes: list[Outcome]) -> list[float | None]:
 def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
     runs = trainings()
     expected = [judged_plainly(karate, training) for training in runs]
-    outcomes = train_together(karate, runs)
+    outcomes = train_many(karate, runs)
     assert judged(outcomes) == [accuracy for accuracy, _ in expected]
     assert len(expected[0][1]) > 1, "the folds choose different epochs, or nothing is tested"
     best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
@@ -113,7 +110,7 @@ def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
 def test_a_single_node_chooses_and_judges_itself(karate):
     alone = trainings()[1]
     runs = [replace(alone, split=split_of(34, 10, 1, seed), seed=seed) for seed in range(6)]
-    outcomes = train_together(karate, [trainings()[0], *runs])[1:]
+    outcomes = train_many(karate, [trainings()[0], *runs])[1:]
     histories = [outcome.result.history for outcome in outcomes if outcome.result is not None]
     best = [max(record.val_accuracy for record in history) for history in histories]
     assert judged(outcomes) == best
@@ -130,15 +127,15 @@ def test_a_fold_does_not_decide_about_its_epoch_by_a_rounding():
 
 def test_judging_changes_nothing_of_the_training(karate):
     runs = trainings()
-    plain = train_together(karate, [replace(training, judge=False) for training in runs])
+    plain = train_many(karate, [replace(training, judge=False) for training in runs])
     assert judged(plain) == [None] * len(runs)
-    assert [one.result for one in plain] == [one.result for one in train_together(karate, runs)]
+    assert [one.result for one in plain] == [one.result for one in train_many(karate, runs)]
 
 
 def test_runs_with_and_without_a_judge_are_trained_side_by_side(karate):
     runs = trainings()
-    mixed = train_together(karate, [replace(t, judge=run % 2 == 0) for run, t in enumerate(runs)])
-    expected = judged(train_together(karate, runs))
+    mixed = train_many(karate, [replace(t, judge=run % 2 == 0) for run, t in enumerate(runs)])
+    expected = judged(train_many(karate, runs))
     assert judged(mixed) == [expected[0], None, expected[2], None]
 
 
@@ -147,10 +144,10 @@ def test_runs_that_end_early_are_judged_by_the_epochs_they_had(karate, monkeypat
     runs = [with_settings(t, epochs=epochs) for t, epochs in zip(trainings(), (45, 5, 12, 22), strict=True)]
     runs[0] = with_settings(runs[0], patience=patience)
     sizes: list[int] = []
-    whole = Program.take
-    monkeypatch.setattr(Program, "take", lambda *args: sizes.append(len(args[2])) or whole(*args))
-    outcomes = train_together(karate, runs)
-    assert sizes, "the program went on without those that ended"
+    whole = Trainer.take
+    monkeypatch.setattr(Trainer, "take", lambda *args: sizes.append(len(args[1])) or whole(*args))
+    outcomes = train_many(karate, runs)
+    assert sizes, "training continued without those that ended"
     assert judged(outcomes) == [judged_plainly(karate, training)[0] for training in runs]
     if patience is not None:
         assert outcomes[0].result is not None
@@ -159,40 +156,37 @@ def test_runs_that_end_early_are_judged_by_the_epochs_they_had(karate, monkeypat
 
 def test_a_run_that_is_cut_short_is_judged_by_the_epochs_it_had(karate):
     runs = trainings()
-    stopped = train_together(karate, runs, on_epoch=lambda now: [now.epoch >= 20, False, False, False])
+    stopped = train_many(karate, runs, on_epoch=lambda now: [now.epoch >= 20, False, False, False])
     expected = [with_settings(runs[0], epochs=20), *runs[1:]]
     assert judged(stopped) == [judged_plainly(karate, training)[0] for training in expected]
 
 
 def test_a_run_that_fails_is_not_judged_and_leaves_the_others_alone(karate):
     runs = trainings()
-    expected = judged(train_together(karate, runs))
+    expected = judged(train_many(karate, runs))
     runs[2] = with_settings(runs[2], lr=1e300)
-    outcomes = train_together(karate, runs)
+    outcomes = train_many(karate, runs)
     assert outcomes[2].error is not None
     assert [outcome.judged for outcome in outcomes] == [*expected[:2], None, expected[3]]
 
 
-def test_a_program_taken_up_again_knows_its_epochs(karate):
+def test_a_resumed_trainer_knows_its_epochs(karate):
     runs = trainings(epochs=30)
-    whole = one_program(karate, runs)
-    for _ in range(30):
-        whole.advance()
-    first, again = one_program(karate, runs), one_program(karate, runs)
-    for _ in range(20):
-        first.advance()
+    whole, first, again = (one_trainer(karate, runs) for _ in range(3))
+    whole.advance(30)
+    first.advance(20)
     again.load_state_dict(first.state_dict())
-    for _ in range(10):
-        again.advance()
-    assert again.judged() == whole.judged()
+    again.advance(10)
+    assert again.cross_fitted() == whole.cross_fitted()
     some = [3, 0]
-    assert whole.take(take(whole.model, some), some).judged() == [whole.judged()[run] for run in some]
+    assert whole.take(some).cross_fitted() == [whole.cross_fitted()[run] for run in some]
 
 
 def test_a_plain_training_keeps_no_tallies(karate):
-    judging, plain = (one_program(karate, trainings(), judge=judge) for judge in (True, False))
+    judging, plain = (one_trainer(karate, trainings(), judge=judge) for judge in (True, False))
     extra = judging.state_dict()["runs"].keys() - plain.state_dict()["runs"].keys()
     assert extra == {"tallies"}
+    assert plain.cross_fitted() == [None] * len(VALIDATION_NODES)
 
 
 def test_labels_that_cannot_be_learned_are_judged_as_chance():
@@ -202,7 +196,7 @@ def test_labels_that_cannot_be_learned_are_judged_as_chance():
     y = torch.randint(classes, (nodes,), generator=generator)
     data = Data(x=noise(nodes, 6).float(), edge_index=edges, y=y)
     recipe = Recipe({"hidden_channels": 8, "dropout": 0.5}, TrainSettings(epochs=60, lr=0.1, patience=None))
-    outcomes = train_together(
+    outcomes = train_many(
         data, [Training("gcn", recipe, split_of(nodes, 40, 40, run), run, judge=True) for run in range(runs)]
     )
     best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
-from node2seq.train.fitter import EpochRecord, Fitter, embed, evaluate, fit, predict
+from node2seq.train.fitter import Fitter, fit
+from node2seq.train.inference import embed, evaluate, predict
+from node2seq.train.results import EpochRecord
 from node2seq.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(epochs=15, lr=0.05)

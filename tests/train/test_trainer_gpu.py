@@ -14,9 +14,8 @@ from node2seq.data import fold_numbers, load, make_split
 from node2seq.nn.models import MODELS
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.fitter import Fitter
-from node2seq.train.program import Program
 from node2seq.train.settings import TrainSettings
-from node2seq.train.stacking import stack
+from node2seq.train.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -57,26 +56,19 @@ def test_one_run_captured_ends_in_the_same_bits(data, case):
 
 
 def train_stack(data: Data, case: str, capture: bool) -> tuple[int, str | None, list[Any], dict[str, Tensor]]:
-    assert data.x is not None
-    assert data.edge_index is not None
-    assert isinstance(data.y, Tensor)
     splits = [make_split(data, seed=seed) for seed in range(3)]
-    nodes = [
-        {
-            "train": split.train.cuda(),
-            "val": split.val.cuda(),
-            "folds": fold_numbers(split.val.numel(), FOLDS, split.seed),
-        }
-        for split in splits
-    ]
-    settings = [replace(SETTINGS, lr=0.01 * (run + 1)) for run in range(3)]
-    model = stack([make_model(case, seed) for seed in range(3)])
-    program = Program(model, data.x, data.edge_index, data.y, nodes, settings, stacked=True, capture=capture)
-    for _ in range(SETTINGS.epochs):
-        program.advance()
-    program.finish()
-    known = [program.history(), program.judged()]
-    return program.replay.replayed, program.replay.refused, known, model.state_dict()
+    trainer = Trainer(
+        [make_model(case, seed) for seed in range(3)],
+        data,
+        splits,
+        [replace(SETTINGS, lr=0.01 * (run + 1)) for run in range(3)],
+        folds=[fold_numbers(split.val.numel(), FOLDS, split.seed) for split in splits],
+        capture=capture,
+    )
+    trainer.advance(SETTINGS.epochs)
+    trainer.finish()
+    known = [[run.history for run in trainer.runs], trainer.cross_fitted(), trainer.results()]
+    return trainer.replay.replayed, trainer.replay.refused, known, trainer.model.state_dict()
 
 
 @pytest.mark.parametrize("case", CASES)

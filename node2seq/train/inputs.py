@@ -1,17 +1,30 @@
-"""What must hold of a graph and a split before anything is trained or measured on them."""
+"""The graph and its splits as training takes them: checked, on the device, as the model reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from node2seq import ops
 from node2seq.errors import Node2SeqError
 
 
-def graph_on(model: nn.Module, data: Data, needs_labels: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+class SplitLike(Protocol):
+    """Node indices for training, for choosing the epoch, and for the final figure."""
+
+    @property
+    def train(self) -> Tensor: ...  # noqa: D102
+    @property
+    def val(self) -> Tensor: ...  # noqa: D102
+    @property
+    def test(self) -> Tensor: ...  # noqa: D102
+
+
+def graph_tensors(model: nn.Module, data: Data, needs_labels: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return x, edge_index and y on the model's device, after checking that they are there and fit."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     x, edge_index, y = data.x, data.edge_index, data.y
@@ -35,6 +48,18 @@ def graph_on(model: nn.Module, data: Data, needs_labels: bool = True) -> tuple[T
     return x.to(device), edge_index.to(device), y.to(device)
 
 
+def features_for(model: nn.Module, x: Tensor) -> Tensor | ops.SparseRows:
+    """Features as a model is to read them: without their zeros, if it can and they are worth leaving out.
+
+    A model can if it says ``reads_sparse_rows`` in its own class: one that is derived from it may do
+    anything with its input, and so may hooks.
+    """
+    can = vars(type(model)).get("reads_sparse_rows", False)
+    is_hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    found = ops.sparse_rows(x) if can and not is_hooked else None
+    return x if found is None else found
+
+
 def check_features(x: Tensor) -> None:
     """Refuse NaN and infinite features, naming the first."""
     if x.is_floating_point() and not (finite := x.isfinite()).all():
@@ -45,6 +70,11 @@ def check_features(x: Tensor) -> None:
             f"{count} feature{'s are' if count > 1 else ' is'} not a finite number",
             "Fill or drop them before training",
         )
+
+
+def split_parts(split: SplitLike, device: torch.device) -> dict[str, Tensor]:
+    """The training, validation and test nodes by the name of their part."""
+    return {name: getattr(split, name).to(device) for name in ("train", "val", "test")}
 
 
 def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:

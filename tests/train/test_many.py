@@ -1,4 +1,4 @@
-"""Many runs as one program: each ends where it ends alone, up to rounding, in float64 on a real graph."""
+"""Many runs together: each ends where it ends alone, up to rounding, in float64 on a real graph."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from torch_geometric.data import Data
 from node2seq.data import load, make_split
 from node2seq.nn.models import MODELS
 from node2seq.recipes import Recipe
-from node2seq.train.fitter import FitResult, fit
-from node2seq.train.program import Program
+from node2seq.train.fitter import fit
+from node2seq.train.many import (
+    Progress,
+    Training,
+    TrainingOutcome,
+    prepare_graph,
+    train_many,
+    untrained,
+)
+from node2seq.train.results import FitResult
 from node2seq.train.settings import TrainSettings
-from node2seq.train.together import Outcome, Progress, Training, build, prepare_graph, train_together
+from node2seq.train.trainer import Trainer
 
 RUNS = 3
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,11 +81,11 @@ def trainings(data: Data, case: str, **settings: Any) -> list[Training]:
 
 def train_alone(data: Data, training: Training) -> tuple[FitResult, nn.Module]:
     graph = prepare_graph(data, training.recipe)
-    model = build(training, graph)
+    model = untrained(training, graph)
     return fit(model, graph, training.split, training.recipe.settings), model
 
 
-def assert_same(outcome: Outcome, result: FitResult, model: nn.Module) -> None:
+def assert_same(outcome: TrainingOutcome, result: FitResult, model: nn.Module) -> None:
     # What stands ahead of a batch normalisation may have a gradient of rounding errors alone: Adam scales it.
     normalized = any(isinstance(module, nn.BatchNorm1d) for module in model.modules())
     close = 1e-6 if normalized else 1e-9
@@ -104,7 +112,7 @@ def assert_same(outcome: Outcome, result: FitResult, model: nn.Module) -> None:
 @pytest.mark.parametrize("case", OPTIONS)
 def test_each_run_ends_where_it_ends_alone(data, case):
     runs = trainings(data, case, optimizer="nadam" if case == "lgcn" else "adam")
-    outcomes = train_together(data, runs, keep_models=True)
+    outcomes = train_many(data, runs, keep_models=True)
     for training, outcome in zip(runs, outcomes, strict=True):
         assert_same(outcome, *train_alone(data, training))
 
@@ -112,7 +120,7 @@ def test_each_run_ends_where_it_ends_alone(data, case):
 @pytest.mark.parametrize("case", ["node2seq", "gcn"])
 def test_the_same_runs_together_give_the_same_bits(data, case):
     runs = trainings(data, case)
-    first, second = (train_together(data, runs, keep_models=True) for _ in range(2))
+    first, second = (train_many(data, runs, keep_models=True) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert one.result == other.result
         assert one.model is not None
@@ -127,7 +135,7 @@ def test_each_run_ends_where_it_ends_alone_on_cornell(real_data, case):
     cornell = real_data("cornell", load)
     data = Data(x=cornell.x.double(), edge_index=cornell.edge_index, y=cornell.y)
     runs = trainings(data, case)
-    for training, outcome in zip(runs, train_together(data, runs, keep_models=True), strict=True):
+    for training, outcome in zip(runs, train_many(data, runs, keep_models=True), strict=True):
         assert_same(outcome, *train_alone(data, training))
 
 
@@ -140,7 +148,7 @@ def test_views_averages_and_smoothed_labels_are_each_runs_own(data, case):
             training.recipe.settings, views=2, **{k: v for k, v in active.items() if k != "views"}
         )
         runs.append(replace(training, recipe=replace(training.recipe, settings=settings)))
-    for training, outcome in zip(runs, train_together(data, runs, keep_models=True), strict=True):
+    for training, outcome in zip(runs, train_many(data, runs, keep_models=True), strict=True):
         assert_same(outcome, *train_alone(data, training))
 
 
@@ -148,7 +156,7 @@ def test_a_run_that_fails_leaves_the_others_as_they_are(data):
     runs = trainings(data, "node2seq")
     wild = replace(runs[1].recipe.settings, lr=1e300)
     runs[1] = replace(runs[1], recipe=replace(runs[1].recipe, settings=wild))
-    outcomes = train_together(data, runs, keep_models=True)
+    outcomes = train_many(data, runs, keep_models=True)
     assert outcomes[1].result is None
     assert outcomes[1].model is None
     assert outcomes[1].error is not None
@@ -169,7 +177,7 @@ def test_runs_are_told_of_and_can_be_ended(data):
         seen.append(progress)
         return [False, progress.epoch >= 20, False]
 
-    outcomes = train_together(data, runs, on_epoch=end_the_second)
+    outcomes = train_many(data, runs, on_epoch=end_the_second)
     lengths = [len(outcome.result.history) for outcome in outcomes if outcome.result is not None]
     assert lengths == [40, 20, 40]
     assert [progress.epoch for progress in seen] == [10, 20, 30]
@@ -180,21 +188,21 @@ def test_runs_are_told_of_and_can_be_ended(data):
         assert seen[1].best[run] == so_far
 
 
-def test_a_program_goes_on_without_the_runs_that_ended(data, monkeypatch):
+def test_training_continues_without_the_runs_that_ended(data, monkeypatch):
     runs = [*trainings(data, "node2seq", averaging=0.3), *trainings(data, "node2seq", label_smoothing=0.2)]
     for number, epochs in enumerate((40, 5, 12, 45, 3, 22)):
         settings = replace(runs[number].recipe.settings, epochs=epochs, patience=None)
         runs[number] = replace(runs[number], recipe=replace(runs[number].recipe, settings=settings))
     sizes: list[int] = []
-    whole = Program.take
-    monkeypatch.setattr(Program, "take", lambda *args: sizes.append(len(args[2])) or whole(*args))
-    for training, outcome in zip(runs, train_together(data, runs, keep_models=True), strict=True):
+    whole = Trainer.take
+    monkeypatch.setattr(Trainer, "take", lambda *args: sizes.append(len(args[1])) or whole(*args))
+    for training, outcome in zip(runs, train_many(data, runs, keep_models=True), strict=True):
         assert_same(outcome, *train_alone(data, training))
     assert sizes == [3, 3, 2, 1]  # ended and left, at epochs 20 and 40
 
 
 @pytest.mark.slow
-def test_shapes_and_memory_decide_about_programs_and_the_order_stays(data):
+def test_shapes_and_memory_decide_about_groups_and_the_order_stays(data):
     mixed = [trainings(data, case)[run] for run in range(2) for case in ("gcn", "mlp", "mean")]
     programs: list[tuple[int, ...]] = []
 
@@ -205,10 +213,10 @@ def test_shapes_and_memory_decide_about_programs_and_the_order_stays(data):
         replace(t, recipe=replace(t.recipe, settings=replace(t.recipe.settings, epochs=12, patience=None)))
         for t in mixed
     ]
-    together = train_together(data, longer, on_epoch=note, keep_models=True)
+    together = train_many(data, longer, on_epoch=note, keep_models=True)
     assert programs == [(0, 3), (1, 4), (2, 5)]
     programs.clear()
-    one_by_one = train_together(data, longer, on_epoch=note, keep_models=True, max_bytes=1)
+    one_by_one = train_many(data, longer, on_epoch=note, keep_models=True, max_bytes=1)
     assert programs == [(0,), (3,), (1,), (4,), (2,), (5,)]
     for training, outcome, other in zip(longer, together, one_by_one, strict=True):
         alone = train_alone(data, training)
@@ -219,24 +227,24 @@ def test_shapes_and_memory_decide_about_programs_and_the_order_stays(data):
 
 def test_runs_that_do_not_fit_together_are_halved_and_what_failed_is_let_go(data, monkeypatch):
     runs = trainings(data, "mean")
-    expected = train_together(data, runs, keep_models=True)
-    started: list[tuple[int, weakref.ref[Program]]] = []
+    expected = train_many(data, runs, keep_models=True)
+    started: list[tuple[int, weakref.ref[Trainer]]] = []
     alive: list[int] = []
-    advance = Program.advance
+    advance = Trainer.advance
 
-    def tight(program: Program) -> None:
-        if not started or started[-1][1]() is not program:
+    def tight(trainer: Trainer, epochs: int) -> None:
+        if not started or started[-1][1]() is not trainer:
             alive.append(sum(seen() is not None for _, seen in started))
-            started.append((len(program.settings), weakref.ref(program)))
-        if len(program.settings) > 1:
+            started.append((len(trainer.runs), weakref.ref(trainer)))
+        if len(trainer.runs) > 1:
             raise torch.OutOfMemoryError
-        advance(program)
+        advance(trainer, epochs)
 
-    monkeypatch.setattr(Program, "advance", tight)
+    monkeypatch.setattr(Trainer, "advance", tight)
     gc.collect()
     gc.disable()  # memory has to be free at once, not when somebody looks for cycles
     try:
-        found = train_together(data, runs, keep_models=True)
+        found = train_many(data, runs, keep_models=True)
     finally:
         gc.enable()
     assert [size for size, _ in started] == [3, 1, 2, 1, 1]
@@ -245,10 +253,10 @@ def test_runs_that_do_not_fit_together_are_halved_and_what_failed_is_let_go(data
         assert together.result is not None
         assert together.model is not None
         assert_same(one, together.result, together.model)
-    monkeypatch.setattr(Program, "advance", refuse)
+    monkeypatch.setattr(Trainer, "advance", refuse)
     with pytest.raises(torch.OutOfMemoryError):
-        train_together(data, runs)
+        train_many(data, runs)
 
 
-def refuse(program: Program) -> None:
+def refuse(*_: object) -> None:
     raise torch.OutOfMemoryError

@@ -1,0 +1,134 @@
+"""The best epoch of each of R runs, and when each ends, worked out on the device.
+
+The host reads the figures when it wants to know, so that an epoch can be recorded and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from node2seq.train.cross_fitting import FOLDS, Folds
+from node2seq.train.objective import Part, mean_over
+from node2seq.train.settings import TrainSettings
+
+# What is kept of each epoch and run: the columns of the history.
+COLUMNS = ("loss", "val_loss", "train_hits", "val_hits", "best_epoch")
+# The parts of the state that have a row for each epoch; the second only with folds.
+BY_EPOCH = ("history", "tallies")
+
+
+class EarlyStopping:
+    """Chooses the epoch of highest validation accuracy, then lowest validation loss, then the first.
+
+    Args:
+        settings: How each run is trained: its epochs and its patience.
+        train: The training nodes.
+        val: The validation nodes.
+        weights: The weights to start from; those of the best epoch so far are kept in a copy.
+        folds: The validation nodes' folds, for :meth:`cross_fitted`.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[TrainSettings],
+        train: Part,
+        val: Part,
+        weights: Mapping[str, Tensor],
+        folds: Folds | None = None,
+    ) -> None:
+        self.best = {name: tensor.clone() for name, tensor in weights.items()}
+        self._train, self._val, self._folds = train, val, folds
+        device, runs = train.nodes.device, len(settings)
+
+        def fill(value: float, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.full(shape, value, dtype=dtype, device=device)
+
+        longest = max(run.epochs for run in settings)
+        never = longest + 1
+        self.state = {
+            "epoch": fill(0),
+            "epochs": fill(0, runs),
+            "best_epoch": fill(0, runs),
+            "best_hits": fill(-1, runs),
+            "best_loss": fill(torch.inf, runs, dtype=torch.float64),
+            "failed": fill(False, runs, dtype=torch.bool),
+            "last": torch.tensor([run.epochs for run in settings], device=device),
+            "patience": torch.tensor([run.patience or never for run in settings], device=device),
+            "history": fill(0, longest, runs, len(COLUMNS), dtype=torch.float64),
+        }
+        if folds is not None:
+            self.state["tallies"] = fill(0, longest, runs, FOLDS, 2, dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, losses: Tensor, logits: Tensor, weights: Mapping[str, Tensor]) -> None:
+        """Write down an epoch, and keep the weights of the runs whose best it is.
+
+        Args:
+            losses: The training loss of each run, [R].
+            logits: What the weights give, [R, N, classes].
+            weights: What to keep.
+        """
+        state = self.state
+        waited = state["epoch"] - state["best_epoch"]
+        active = ~state["failed"] & (state["epoch"] < state["last"]) & (waited < state["patience"])
+        right, val_losses = self._val.right(logits), self._val.losses(logits)
+        val_loss, val_hits = mean_over(self._val.real, val_losses).double(), right.sum(1)
+        row = state["epoch"].clone().view(1)
+        state["epoch"] += 1
+        finite = losses.isfinite() & val_loss.isfinite()
+        state["failed"] |= active & ~finite
+        active = active & finite
+        state["epochs"] += active
+        # Higher accuracy, then lower loss; the first of equals stays.
+        equal = val_hits == state["best_hits"]
+        better = active & ((val_hits > state["best_hits"]) | (equal & (val_loss < state["best_loss"])))
+        for name, value in (("best_hits", val_hits), ("best_loss", val_loss), ("best_epoch", state["epoch"])):
+            state[name].copy_(torch.where(better, value, state[name]))
+        for name, tensor in weights.items():
+            chosen = better.view(-1, *[1] * (tensor.dim() - 1)) if tensor.dim() else better[0]
+            self.best[name].copy_(torch.where(chosen, tensor, self.best[name]))
+        figures = (losses, val_loss, self._train.right(logits).sum(1), val_hits, state["best_epoch"])
+        state["history"].index_copy_(0, row, torch.stack([f.double() for f in figures], dim=1)[None])
+        if self._folds is not None:
+            state["tallies"].index_copy_(0, row, self._folds.tally(right, val_losses)[None])
+
+    def history(self, first: int, end: int) -> list[list[list[float]]]:
+        """The figures of the epochs from ``first`` (from 0) up to ``end``: by epoch, run, :data:`COLUMNS`.
+
+        Waits for the device.
+        """
+        return self.state["history"][first:end].tolist()
+
+    def cross_fitted(self, epochs: int) -> list[float]:
+        """The validation accuracy of each run with the epoch chosen for each fold by the others.
+
+        Args:
+            epochs: How many were trained. For a run that failed the accuracy means nothing.
+        """
+        assert self._folds is not None
+        hits = self._folds.hits(self.state["tallies"][:epochs], self.state["epochs"])
+        return (hits / self._val.count).tolist()
+
+    def stop(self, runs: Sequence[bool]) -> None:
+        """End the runs that are marked, with what they have reached."""
+        last = self.state["last"]
+        ended = torch.tensor(runs, device=last.device)
+        last.copy_(torch.where(ended, torch.minimum(last, self.state["epoch"]), last))
+
+    def state_dict(self, epochs: int) -> dict[str, Tensor]:
+        """The figures of the runs, of as many epochs as were trained."""
+        return {name: t[:epochs] if name in BY_EPOCH else t for name, t in self.state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], best: Mapping[str, Tensor]) -> None:
+        """Resume from what :meth:`state_dict` gave and the best weights of then."""
+        for name, tensor in self.best.items():
+            tensor.copy_(best[name])
+        for name, tensor in self.state.items():
+            if name in BY_EPOCH:  # as far as it goes, and no longer than these runs are trained
+                rows = min(len(tensor), int(state["epoch"]))
+                tensor[:rows].copy_(state[name][:rows])
+            else:
+                tensor.copy_(state[name])

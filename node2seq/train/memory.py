@@ -1,0 +1,61 @@
+"""How much memory a run takes, and so how many are trained together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from node2seq.ops import SparseRows
+from node2seq.train.inputs import features_for
+
+# The most that a run takes, over what a forward pass keeps for the backward: gradients, and what operations
+# take in between.
+_PEAK_OVER_KEPT = 4
+# Of each entry of a graph that is copied for a run: its two nodes, weights, and plans to walk over them.
+_BYTES_PER_ENTRY = 64
+_SHARE_OF_FREE = 0.8
+_CPU_BYTES = 2**31
+# Entries are counted in 32 bits.
+_MOST_ENTRIES = 2**30
+
+
+def runs_that_fit(model: nn.Module, graph: Data, views: int = 1, max_bytes: int | None = None) -> int:
+    """How many runs of such a model fit into memory together.
+
+    Args:
+        model: One of them, on the graph's device. Its dropout is counted on by one pass.
+        graph: What it is trained on.
+        views: Forward passes per step.
+        max_bytes: The memory; a part of what is free if left out.
+    """
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    x = features_for(model, graph.x)
+    entries = graph.edge_index.size(1) + graph.x.size(0)
+    if isinstance(x, SparseRows):  # copied for each run as edges are
+        entries += x.sequences.rows.num_entries
+    each = _PEAK_OVER_KEPT * views * _kept_bytes(model, x, graph.edge_index)
+    each += _BYTES_PER_ENTRY * entries
+    if max_bytes is None:
+        max_bytes = _CPU_BYTES
+        if graph.x.is_cuda:
+            free, _ = torch.cuda.mem_get_info(graph.x.device)
+            unused = torch.cuda.memory_reserved(graph.x.device) - torch.cuda.memory_allocated(graph.x.device)
+            max_bytes = int(_SHARE_OF_FREE * (free + unused))
+    return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
+
+
+def _kept_bytes(model: nn.Module, x: Tensor | SparseRows, edge_index: Tensor) -> int:
+    """What a forward pass keeps for its backward, beside what all runs share."""
+    kept: dict[int, Tensor] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        _ = model.train()(x, edge_index)
+    inputs = (x.values if isinstance(x, SparseRows) else x, edge_index)
+    shared = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    return sum(t.untyped_storage().nbytes() for at, t in kept.items() if at not in shared)

@@ -1,0 +1,289 @@
+"""The one trainer: R runs side by side, epoch by epoch; a single run is R = 1.
+
+:class:`~node2seq.train.fitter.Fitter` drives it epoch by epoch, :func:`~node2seq.train.many.train_many` and
+the run folders drive it many epochs at a time.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch_geometric.data import Data
+
+from node2seq.errors import Node2SeqError
+from node2seq.train.averaging import WeightAverages
+from node2seq.train.cross_fitting import Folds
+from node2seq.train.cuda_graph import Replay
+from node2seq.train.early_stopping import BY_EPOCH, EarlyStopping
+from node2seq.train.inference import infer
+from node2seq.train.inputs import SplitLike, check_features, features_for, graph_tensors
+from node2seq.train.objective import Objective, Part
+from node2seq.train.optimizer import OPTIMIZERS
+from node2seq.train.results import FitResult, RunProgress
+from node2seq.train.settings import TrainSettings
+from node2seq.train.stacking import stack, take, unstack
+
+# Epochs between two looks at how many runs stand: a look makes the host wait for the device.
+LOOK_EVERY = 10
+
+
+@runtime_checkable
+class HasParameterGroups(Protocol):
+    """A model that tells its Node2Seq layer's parameters from the others."""
+
+    def parameter_groups(self) -> Mapping[str, Iterable[nn.Parameter]]: ...  # noqa: D102
+
+
+@runtime_checkable
+class CanBeCaptured(Protocol):
+    """A model that knows whether its passes can be recorded as a CUDA graph for such features."""
+
+    def can_capture(self, x: Any) -> bool: ...  # noqa: D102
+
+
+class Trainer:
+    """Trains a model, or the models of R runs as one whose tensors have a leading dimension of runs.
+
+    Args:
+        model: Called as ``model(x, edge_index)``, gives logits ``[nodes, classes]``. One model is trained as
+            it is; several, even a list of one, are stacked. If it has ``parameter_groups()``, the group named
+            ``"node2seq"`` gets ``conv_weight_decay``; if it has ``can_capture(x)`` and that is true, epochs
+            on a GPU are replayed as a CUDA graph.
+        data: ``x``, ``edge_index`` and ``y``, where −1 means unlabelled. Moved to the model's device.
+        splits: The nodes of each run.
+        settings: How each run is trained; ``views`` and ``optimizer`` are the same for all.
+        folds: The fold of each validation node of each run, for :meth:`cross_fitted`.
+        capture: Whether epochs may be replayed as a CUDA graph; the bits are the same.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        data: Data,
+        splits: Sequence[SplitLike],
+        settings: Sequence[TrainSettings],
+        *,
+        folds: Sequence[Tensor] | None = None,
+        capture: bool = True,
+    ) -> None:
+        self._started = time.monotonic()
+        self.stacked = not isinstance(model, nn.Module)
+        self.model = model if isinstance(model, nn.Module) else stack(model)
+        x, self.edge_index, self.y = graph_tensors(self.model, data)
+        check_features(x)
+        self.runs = [RunProgress(split, self.y, own) for split, own in zip(splits, settings, strict=True)]
+        self.x = features_for(self.model, x)
+        self._together, self._folds, self._capture = len(self.runs), folds, capture
+        self._build()
+
+    def _build(self) -> None:
+        """Set up the first epoch of :attr:`runs` with the weights of :attr:`model`."""
+        model, settings = self.model, [run.settings for run in self.runs]
+        self.epoch = 0
+        self._seen = 0
+        self._averages = WeightAverages([], [])
+        if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+            self.logits()  # lazy layers take their sizes from a first pass
+        train, val = (Part([run.nodes[name] for run in self.runs], self.y) for name in ("train", "val"))
+        self._objective = Objective(train, settings)
+        parameters, decays = _parameters_and_decays(model, settings)
+        optimizer = OPTIMIZERS[settings[0].optimizer]
+        self._optimizer = optimizer(parameters, [run.lr for run in settings], decays)
+        self._averages = WeightAverages(parameters, [run.averaging for run in settings])
+        folds = None if self._folds is None else Folds(self._folds, self.y.device)
+        self._stopping = EarlyStopping(settings, train, val, model.state_dict(), folds)
+        allowed = self._capture and isinstance(model, CanBeCaptured) and model.can_capture(self.x)
+        self.replay = Replay(self.y.device, allowed)
+
+    @property
+    def active(self) -> bool:
+        """Whether any run is trained further."""
+        return any(run.active for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been training, the time before an interruption included."""
+        return time.monotonic() - self._started
+
+    @property
+    def seconds_per_run(self) -> float:
+        """The same, divided by the runs that were trained together from the start."""
+        return self.seconds / self._together
+
+    def advance(self, epochs: int = 1) -> None:
+        """Train every run so many epochs, none past the last of the longest; then look how they stand."""
+        longest = max(run.settings.epochs for run in self.runs)
+        for _ in range(min(epochs, longest - self.epoch)):
+            self.replay(self._run_epoch)
+            self.epoch += 1
+        self._look()
+
+    def _run_epoch(self) -> None:
+        self.model.train()
+        self._optimizer.zero_grad()
+        views = [self._call(self.model) for _ in range(self.runs[0].settings.views)]
+        if self.epoch == 0:
+            self._check_logits(views[0])
+        losses = self._objective(views)
+        losses.sum().backward()  # each run's parameters see its own loss alone
+        self._optimizer.step()
+        self._averages.update(self._stopping.state["epoch"])
+        # The averages stand in the place of the weights that they are averages of.
+        weights = self.model.state_dict() | self._averages.by_name(self.model)
+        self._stopping.update(losses.detach(), self.logits(), weights)
+
+    def _call(self, model: Callable[..., Tensor]) -> Tensor:
+        logits = model(self.x, self.edge_index)
+        return logits if self.stacked else logits[None]
+
+    def logits(self) -> Tensor:
+        """What validation sees now, [R, N, classes]."""
+        averages = self._averages.by_name(self.model)
+
+        def averaged(*inputs: Any) -> Tensor:
+            return torch.func.functional_call(self.model, averages, inputs)
+
+        return infer(self.model, self._call, averaged if averages else self.model)
+
+    def _look(self) -> None:
+        """Wait for the device, and tell each run of the epochs since the last look."""
+        for row in self._stopping.history(self._seen, self.epoch):
+            for run, figures in zip(self.runs, row, strict=True):
+                if run.active:
+                    run.add(figures)
+        self._seen = self.epoch
+
+    def stop(self, runs: Sequence[bool]) -> None:
+        """End the runs that are marked, with what they have reached."""
+        self._stopping.stop(runs)
+        for run, is_unwanted in zip(self.runs, runs, strict=True):
+            if is_unwanted:
+                run.last_epoch = min(run.last_epoch, self.epoch)
+
+    def take(self, runs: Sequence[int]) -> Trainer:
+        """A trainer of some of the runs, where they stand.
+
+        Args:
+            runs: Their numbers here.
+        """
+        taken = copy.copy(self)
+        taken.model = take(self.model, runs)
+        taken.runs = [self.runs[run] for run in runs]
+        taken._folds = None if self._folds is None else [self._folds[run] for run in runs]
+        taken._build()
+        index = torch.tensor(runs, device=self.y.device)
+        state = self.state_dict()
+        by_epoch = {name: state["runs"].pop(name)[:, index] for name in BY_EPOCH if name in state["runs"]}
+        parts = {
+            name: {key: value[index] if value.dim() else value for key, value in part.items()}
+            for name, part in state.items()
+        }
+        parts["runs"] |= by_epoch
+        taken._load(parts)
+        return taken
+
+    def finish(self) -> None:
+        """Put each run's best weights into the model."""
+        self.model.load_state_dict(self._stopping.best)
+        self._averages.discard()  # they were what was kept
+
+    def results(
+        self, models: Sequence[nn.Module] | None = None, *, with_rest: bool = False
+    ) -> list[FitResult | None]:
+        """Measure the weights that :meth:`finish` chose; None for a run without a finite epoch.
+
+        Args:
+            models: The models of the runs, to measure each by itself; in one pass for all if left out.
+            with_rest: See :meth:`RunProgress.result`.
+        """
+        logits = self.logits() if models is None else (infer(m, m, self.x, self.edge_index) for m in models)
+        pairs = zip(self.runs, logits, strict=True)
+        return [run.result(own, self.y, with_rest=with_rest) for run, own in pairs]
+
+    def model_of(self, run: int) -> nn.Module:
+        """The model of one run by itself, with its weights of now."""
+        return unstack(self.model, run) if self.stacked else self.model
+
+    def cross_fitted(self) -> list[float | None]:
+        """The validation accuracy of each run by cross-fitting; None without folds or for a failed run."""
+        if self._folds is None:
+            return [None] * len(self.runs)
+        values = self._stopping.cross_fitted(self.epoch)
+        return [None if run.error else value for run, value in zip(self.runs, values, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training resumes from: tensors in nested dicts.
+
+        Dropout is part of the model's own state (it is counted, not drawn), so no generator is kept.
+        """
+        return {
+            "model": dict(self.model.state_dict()),
+            "best": dict(self._stopping.best),
+            "optimizer": self._optimizer.state_dict(),
+            "averages": {str(i): average for i, average in enumerate(self._averages.tensors)},
+            "runs": self._stopping.state_dict(self.epoch),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], seconds: float = 0.0) -> None:
+        """Resume exactly where :meth:`state_dict` was taken.
+
+        Args:
+            state: What it gave.
+            seconds: How long training had taken until then.
+        """
+        self._load(state)
+        self._started -= seconds
+        for run, last_epoch in zip(self.runs, self._stopping.state["last"].tolist(), strict=True):
+            run.history.clear()
+            run.best, run.error, run.last_epoch = None, None, last_epoch
+        self._seen = 0
+        self._look()
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        for i, average in enumerate(self._averages.tensors):
+            average.copy_(state["averages"][str(i)])
+        self._stopping.load_state_dict(state["runs"], state["best"])
+        self.epoch = self._seen = int(state["runs"]["epoch"])
+
+    def _check_logits(self, logits: Tensor) -> None:
+        runs, nodes = len(self.runs), self.x.size(-2)
+        if logits.dim() != 3 or logits.shape[:2] != (runs, nodes):
+            raise Node2SeqError(
+                f"a model output of shape {list(logits.shape if self.stacked else logits.shape[1:])}",
+                f"the graph has {nodes} nodes, and each needs one row of logits",
+                "Return [nodes, classes] from the model's forward",
+            )
+        highest = int(self.y.max())
+        if highest >= logits.size(-1):
+            raise Node2SeqError(
+                f"label {highest}",
+                f"the model gives {logits.size(-1)} classes, 0 to {logits.size(-1) - 1}",
+                f"Build the model with out_channels={highest + 1}",
+            )
+
+
+def _parameters_and_decays(
+    model: nn.Module, settings: Sequence[TrainSettings]
+) -> tuple[list[nn.Parameter], list[list[float]]]:
+    """What to train, and the penalty of each run on each."""
+    named: Mapping[str, Iterable[nn.Parameter]] = {"all": model.parameters()}
+    if isinstance(model, HasParameterGroups):
+        named = model.parameter_groups()
+    parameters, decays = [], []
+    for name, group in named.items():
+        own = [run.conv_weight_decay if name == "node2seq" else None for run in settings]
+        decay = [
+            run.weight_decay if value is None else value for run, value in zip(settings, own, strict=True)
+        ]
+        for parameter in group:
+            parameters.append(parameter)
+            decays.append(decay)
+    return parameters, decays
