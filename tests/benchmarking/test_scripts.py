@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,6 +24,16 @@ def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[Kept]]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout, read_rows(rows)
+
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.slow
@@ -51,3 +64,24 @@ def test_epoch_measures_every_network(tmp_path: Path, real_data):
     assert [row.case for row in rows] == ["GAT of PyG", "Node2Seq max", "Node2Seq mean", "GCN"]
     assert {(row.graph, row.nodes, row.variant) for row in rows} == {("Cora", 2708, "eager")}
     assert all(row.base == "GAT of PyG" for row in rows[1:])
+
+
+def test_a_new_version_is_compared_with_what_the_old_one_varies_by():
+    script = load_script("bench_versions")
+    times = [[10.0, 9.0, 10.0], [20.0, 30.0, 22.0], [10.0, 10.4, 9.0]]
+    found = script.summary("a graph", "max k=3", script.np.array(times))
+    assert (found.old_ms, found.new_ms, found.ratio, found.old_to_old) == (10.0, 10.4, 1.04, 1.0)
+    assert (found.low, found.high) == (0.92, 1.08)
+    assert found.passed
+    assert replace(found, ratio=1.08).passed
+    assert not replace(found, ratio=1.081).passed
+    assert not replace(found, ratio=1.06, high=1.0).passed
+
+
+@pytest.mark.slow
+def test_versions_times_both_checkouts(capsys: pytest.CaptureFixture[str]):
+    script = load_script("bench_versions")
+    found = script.compare(ROOT, ROOT, {"tiny": (50, 300)}, device="cpu", rounds=2, seconds=0)
+    assert [one.case for one in found] == ["max k=3", "max k=10", "mean k=3", "mean k=10"]
+    assert all(one.old_ms > 0 and one.new_ms > 0 and one.low <= one.old_to_old <= one.high for one in found)
+    assert capsys.readouterr().out.count("tiny") == 4
