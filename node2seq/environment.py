@@ -1,10 +1,11 @@
-"""What a run runs on: versions, device, threads, and the commit of this package where it is a checkout."""
+"""The machine: devices, versions, threads, and the commit of this package where it is a checkout."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,9 @@ def make_deterministic(device: torch.device) -> None:
 
 def describe(device: torch.device | None = None) -> dict[str, Any]:
     """Return versions, platform, device and commit as JSON values."""
-    found: dict[str, Any] = {"python": platform.python_version()}
-    found |= {name: package_version(name) for name in PACKAGES}
-    found["platform"] = platform.platform()
+    found: dict[str, Any] = {**package_versions(PACKAGES), "platform": platform.platform()}
     if device is not None:
-        cuda = device.type == "cuda"
-        found["device"] = torch.cuda.get_device_name(device) if cuda else str(device)
+        found["device"] = device_name(device) if device.type == "cuda" else str(device)
     found["threads"] = torch.get_num_threads()
     found["commit"] = source_commit()
     return found
@@ -68,8 +66,22 @@ def source_commit() -> str | None:
     return f"{commit}+" if commit and changed else commit
 
 
-def package_version(package: str) -> str | None:
-    """The version of a package, or nothing where it is not installed."""
+def device_name(device: torch.device) -> str:
+    """The model of the GPU or of the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """The version of Python and of each package; None for a package that is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in packages}}
+
+
+def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

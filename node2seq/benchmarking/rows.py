@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from node2seq.environment import package_version, source_commit
+from node2seq.environment import device_name, package_versions, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.storage.jsonl import JsonLines, read_lines
 
@@ -102,11 +101,10 @@ class Machine:
     @classmethod
     def here(cls, device: torch.device, commit: str | None = None) -> Machine:
         """This machine; ``commit`` stands in where the code is no checkout."""
-        versions = {"python": platform.python_version()}
-        versions |= {name: v for name in PACKAGES if (v := package_version(name)) is not None}
-        if device.type == "cuda":
-            return cls(torch.cuda.get_device_name(device), None, versions, commit or source_commit())
-        return cls(_processor(), torch.get_num_threads(), versions, commit or source_commit())
+        versions = {name: v for name, v in package_versions(PACKAGES).items() if v is not None}
+        name = re.sub(r"\((R|TM)\)", "", device_name(device))
+        threads = None if device.type == "cuda" else torch.get_num_threads()
+        return cls(name, threads, versions, commit or source_commit())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,13 +167,3 @@ def _values(row: Kept) -> dict[str, Any]:
 
 def _ratio(one: float | None, other: float | None) -> float | None:
     return one / other if one is not None and other else None
-
-
-def _processor() -> str:
-    """The processor's name, as Linux tells it, or its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return re.sub(r"\((R|TM)\)", "", names[0]) if names else platform.machine()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +11,10 @@ from torch_geometric.data import Data
 
 from node2seq import __version__
 from node2seq.data import Split, load, make_split
-from node2seq.environment import make_deterministic
+from node2seq.environment import device_name, make_deterministic, package_versions
 from node2seq.experiments.cells import Key, Run, recipe_to_row
 from node2seq.train.inference import evaluate
 from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
-
-_PACKAGES = ("torch_geometric", "numpy")
 
 
 class Bench:
@@ -114,21 +109,8 @@ def _has_second_figure(split: Split) -> bool:
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """The device and the versions that a row was made with: equal ones are expected to give equal bits."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {_processor()}"
-    versions = {
-        "python": platform.python_version(),
-        "node2seq": __version__,
-        "torch": torch.__version__,  # with the build, which decides about kernels
-        **{package: metadata.version(package) for package in _PACKAGES},
-    }
-    return {"device": name, "versions": versions}
-
-
-def _processor() -> str:
-    """The model of the processor."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    name = device_name(device)
+    versions = package_versions(("node2seq", "torch", "torch_geometric", "numpy"))
+    # The version of torch with its build, which decides about kernels.
+    versions |= {"node2seq": __version__, "torch": torch.__version__}
+    return {"device": name if device.type == "cuda" else f"cpu: {name}", "versions": versions}
