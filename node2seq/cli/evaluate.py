@@ -22,7 +22,7 @@ def evaluate(
     from node2seq.cli import show
     from node2seq.cli.progress import step_teller
     from node2seq.runs.folder import RunFolder
-    from node2seq.runs.runner import evaluate_run
+    from node2seq.runs.inference import evaluate_run
 
     console = Console(quiet=as_json)
     measured = evaluate_run(run, device=device, say=step_teller(as_json))

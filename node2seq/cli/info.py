@@ -66,7 +66,7 @@ def _model(name: str) -> dict[str, Any]:
 
 def _run(path: Path) -> dict[str, Any]:
     from node2seq.runs.folder import RunFolder
-    from node2seq.runs.runner import Outcome
+    from node2seq.runs.result import RunResult
 
     folder = RunFolder(path)
     config, run = folder.config, folder.run
@@ -83,7 +83,7 @@ def _run(path: Path) -> dict[str, Any]:
         "environment": config["environment"],
     }
     if folder.finished:
-        outcome = Outcome.of(folder)
+        outcome = RunResult.of(folder)
         found["best_epoch"] = outcome.best_epoch
         found["accuracy"] = {part: m.accuracy for part, m in outcome.metrics.items()}
     return found

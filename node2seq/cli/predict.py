@@ -40,7 +40,7 @@ def predict(
     """Predict the class of every node: of the graph that a run was trained on, or of a new one."""
     from node2seq.cli.progress import step_teller
     from node2seq.cli.tables import check_table_name, write_embeddings, write_predictions
-    from node2seq.runs.runner import predict_run
+    from node2seq.runs.inference import predict_run
 
     for table in (out, embeddings):
         if table is not None:

@@ -14,7 +14,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from node2seq.runs.runner import Outcome, RunStart
+    from node2seq.runs.result import RunResult
+    from node2seq.runs.training import RunStart
     from node2seq.train.metrics import Metrics
 
 FIGURES = ("accuracy", "macro_f1", "roc_auc")
@@ -25,8 +26,8 @@ PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_re
 class Finished:
     """A run, and the one it is compared with."""
 
-    own: Outcome
-    baseline: Outcome | None
+    own: RunResult
+    baseline: RunResult | None
 
 
 def start(console: Console, begun: RunStart, with_graph: bool) -> None:
@@ -117,13 +118,13 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _side_by_side(finished: Sequence[Finished]) -> list[list[Outcome]]:
+def _side_by_side(finished: Sequence[Finished]) -> list[list[RunResult]]:
     own = [run.own for run in finished]
     others = [run.baseline for run in finished if run.baseline is not None]
     return [own, others] if others else [own]
 
 
-def _row(outcomes: Sequence[Outcome]) -> list[str]:
+def _row(outcomes: Sequence[RunResult]) -> list[str]:
     cells = [outcomes[0].config.model]
     for part, figure in (("val", "accuracy"), *(("test", figure) for figure in FIGURES)):
         cells.append(_mean_and_sd(_values(outcomes, part, figure)))
@@ -132,7 +133,7 @@ def _row(outcomes: Sequence[Outcome]) -> list[str]:
     return cells
 
 
-def _values(outcomes: Sequence[Outcome], part: str, figure: str) -> list[float]:
+def _values(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float]:
     found = (getattr(o.metrics[part], figure) for o in outcomes if part in o.metrics)
     return [value for value in found if value is not None]
 
@@ -144,7 +145,7 @@ def _mean_and_sd(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {percent(statistics.stdev(values))}"
 
 
-def _summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _summary(outcomes: Sequence[RunResult]) -> dict[str, Any]:
     values = {
         f"{part}_{figure}": _values(outcomes, part, figure) for part in ("val", "test") for figure in FIGURES
     }
@@ -157,7 +158,7 @@ def _summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _entry(run: Finished) -> dict[str, Any]:
-    def describe(outcome: Outcome) -> dict[str, Any]:
+    def describe(outcome: RunResult) -> dict[str, Any]:
         return {
             "run": str(outcome.folder),
             "model": outcome.config.model,

@@ -12,7 +12,7 @@ from node2seq.storage.files import write_bytes
 if TYPE_CHECKING:
     import polars
 
-    from node2seq.runs.runner import Prediction
+    from node2seq.runs.inference import Prediction
 
 SUFFIXES = (".csv", ".parquet")
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from node2seq.cli.settings import Given
     from node2seq.cli.show import Finished
     from node2seq.runs.folder import RunConfig
-    from node2seq.runs.runner import Outcome, RunStart
+    from node2seq.runs.result import RunResult
+    from node2seq.runs.training import RunStart
 
 EPILOG = """Examples:
 
@@ -116,7 +117,7 @@ def train(
 
     from node2seq.cli import jobs, settings, show
     from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-    from node2seq.runs.series import pays
+    from node2seq.runs.training import trains_together
 
     given = settings.Given(
         source=reading.make_source(
@@ -155,7 +156,7 @@ def train(
     else:
         file = RecipeFile() if config is None else read_recipe_file(config, model)
         todo = jobs.new_jobs(settings.make_config(given, file), runs, out, resume)
-    if len(todo) > 1 and pays(todo[0].config, todo[0].folder.parent):
+    if len(todo) > 1 and trains_together(todo[0].config, todo[0].folder.parent):
         finished = _run_together(todo, console, checkpoint_seconds)
     else:
         finished = [_run(job, console, checkpoint_seconds) for job in todo]
@@ -194,7 +195,7 @@ def _run_together(todo: Sequence[Job], console: Console, checkpoint_seconds: flo
         for job in todo
         if job.config.baseline is not None
     ]
-    baselines: list[Outcome | None] = [None] * len(own)
+    baselines: list[RunResult | None] = [None] * len(own)
     if second:
         baselines = [*_train_series(second, home, console, checkpoint_seconds, with_graph=False)]
     for _, folder in second:
@@ -210,10 +211,10 @@ def _train_series(
     console: Console,
     checkpoint_seconds: float,
     with_graph: bool = True,
-) -> list[Outcome]:
+) -> list[RunResult]:
     from node2seq.cli.progress import progress, step_teller
     from node2seq.cli.show import start
-    from node2seq.runs.series import train_series
+    from node2seq.runs.training import train_series
 
     with ExitStack() as stack:
         shown: list[OnEpoch] = []
@@ -242,10 +243,10 @@ def _train(
     console: Console,
     checkpoint_seconds: float,
     with_graph: bool = True,
-) -> Outcome:
+) -> RunResult:
     from node2seq.cli.progress import progress, step_teller
     from node2seq.cli.show import start
-    from node2seq.runs.runner import train_run
+    from node2seq.runs.training import train_run
 
     with ExitStack() as stack:
         shown: list[OnEpoch] = []

@@ -22,7 +22,7 @@ from node2seq.reporting.document import (
     to_html,
 )
 from node2seq.runs.folder import RunFolder
-from node2seq.runs.runner import Outcome
+from node2seq.runs.result import RunResult
 from node2seq.storage.files import write_bytes
 from node2seq.train.metrics import Metrics
 
@@ -38,7 +38,7 @@ def write_report(path: str | Path) -> Path:
 
 def render(folder: RunFolder) -> str:
     """Return the page of a finished run as text."""
-    outcome = Outcome.of(folder)
+    outcome = RunResult.of(folder)
     config = folder.config
     names = [str(name) for name in config["graph"]["class_names"]]
     part = "test" if "test" in outcome.metrics else "val"
@@ -84,7 +84,7 @@ def render(folder: RunFolder) -> str:
     return to_html(blocks)
 
 
-def _cards(outcome: Outcome) -> Cards:
+def _cards(outcome: RunResult) -> Cards:
     test, val = outcome.metrics.get("test"), outcome.metrics["val"]
     return Cards(
         {
@@ -119,9 +119,9 @@ def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> Beside:
     return Beside([Chart(loss), Chart(accuracy)])
 
 
-def _comparison(folder: RunFolder, outcome: Outcome) -> list[Block]:
+def _comparison(folder: RunFolder, outcome: RunResult) -> list[Block]:
     others = map(RunFolder, sorted(folder.path.glob("baseline-*")))
-    outcomes = [outcome, *(Outcome.of(other) for other in others if other.finished)]
+    outcomes = [outcome, *(RunResult.of(other) for other in others if other.finished)]
     if len(outcomes) == 1:
         return []
     shown = (("val", "accuracy"), ("test", "accuracy"), ("test", "macro_f1"), ("test", "roc_auc"))

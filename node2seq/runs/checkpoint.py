@@ -18,7 +18,7 @@ SEPARATOR = "/"
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any], belongs_to: str) -> None:
-    """Write a nested state; ``belongs_to`` names the run that may go on from it."""
+    """Write a nested state; ``belongs_to`` names the run that may resume from it."""
     tensors, rest = _flatten(state)
     write_tensors(path, tensors, {"state": rest, "belongs_to": belongs_to})
 

@@ -4,7 +4,7 @@
 ``config.json``              model, training, data, seed, versions; written first, never changed
 ``split.json``               which nodes were trained on, chose the epoch, were counted
 ``metrics.jsonl``            one line an epoch, then one line with the final figures
-``checkpoint.safetensors``   where to go on from; only while training
+``checkpoint.safetensors``   what training resumes from; only while training
 ``model.safetensors``        the chosen weights; written last, so a run that has it is finished
 ``report.html``              all of it to look at
 ===========================  ================================================================
@@ -105,7 +105,7 @@ class RunConfig:
 
 
 class RunFolder:
-    """A run folder on the disk. Reading checks; writing is in :mod:`node2seq.runs.runner`."""
+    """A run folder on the disk. Reading checks; writing is in :mod:`node2seq.runs.training`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -180,11 +180,16 @@ class RunFolder:
             ) from error
 
     @cached_property
+    def split_sha256(self) -> str:
+        """The digest of split.json."""
+        return sha256_file(self.split_file)
+
+    @cached_property
     def identity(self) -> str:
         """A digest of what decides the outcome; weights and checkpoints carry it, so edits are noticed."""
         parts: dict[str, Any] = {"run": _deciding(self.config["run"]), "model": self.config["model"]}
         parts["graph"] = self.config["graph"].get("sha256")
-        text = json.dumps(parts, sort_keys=True) + sha256_file(self.split_file)
+        text = json.dumps(parts, sort_keys=True) + self.split_sha256
         return hashlib.sha256(text.encode()).hexdigest()
 
     def history(self) -> list[dict[str, Any]]:
@@ -213,10 +218,13 @@ class RunFolder:
     def write_config(self, config: Mapping[str, Any], split: Split) -> None:
         """Start a run: the split first, since a config makes the folder a run."""
         parts = {name: getattr(split, name).tolist() for name in ("train", "val", "test", "test_rest")}
-        text = json.dumps({"rule": split.rule, "seed": split.seed, **parts})
-        write_bytes(self.split_file, text.encode())
-        write_json(self.config_file, {"format": FORMAT, **config})
-        self.__dict__.pop("config", None)
+        content = json.dumps({"rule": split.rule, "seed": split.seed, **parts}).encode()
+        write_bytes(self.split_file, content)
+        described = {"format": FORMAT, **config}
+        write_json(self.config_file, described)
+        # Known, and so not read back; through JSON, because a tuple is a list on the disk.
+        self.config = json.loads(json.dumps(described))
+        self.split, self.split_sha256 = split, hashlib.sha256(content).hexdigest()
 
 
 def check_format(config: Mapping[str, Any], path: Path) -> None:

@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Graph:
+class RunGraph:
     """A graph ready for a model.
 
     Args:
@@ -56,7 +56,7 @@ class Graph:
         }
 
 
-def open_graph(config: RunConfig, say: Say | None = None) -> Graph:
+def open_graph(config: RunConfig, say: Say | None = None) -> RunGraph:
     """Read the graph that a run is trained on."""
     source = config.source
     if source.name is not None:
@@ -66,12 +66,18 @@ def open_graph(config: RunConfig, say: Say | None = None) -> Graph:
     return _ready(data, config.row_normalize)
 
 
-def open_again(folder: RunFolder, say: Say | None = None) -> Graph:
+def open_again(folder: RunFolder, say: Say | None = None) -> RunGraph:
     """Read the graph of an existing run, and make sure that it is still the same."""
-    config, known = folder.run, folder.config["graph"]
-    graph = open_graph(config, say)
+    graph = open_graph(folder.run, say)
+    check_same_graph(folder, graph)
+    return graph
+
+
+def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
+    """Refuse a graph that is not the one that a run was started with."""
+    known = folder.config["graph"]
     if graph.sha256 == known["sha256"]:
-        return graph
+        return
     for file, digest in known.get("files", {}).items():
         if sha256_file(Path(file)) != digest:
             raise Node2SeqError(
@@ -80,13 +86,13 @@ def open_again(folder: RunFolder, say: Say | None = None) -> Graph:
                 "Restore the file, or start a new run",
             )
     raise Node2SeqError(
-        f"the graph {config.source.title}",
+        f"the graph {folder.run.source.title}",
         f"it is not the one that the run in {folder.path} was started with",
         "Give the same data, or start a new run",
     )
 
 
-def open_new(folder: RunFolder, edges: str | None, nodes: str | None, say: Say | None = None) -> Graph:
+def open_new(folder: RunFolder, edges: str | None, nodes: str | None, say: Say | None = None) -> RunGraph:
     """Read another graph with the columns and categories of the run's own."""
     config = folder.run
     schema = folder.config["graph"].get("schema")
@@ -103,7 +109,7 @@ def open_new(folder: RunFolder, edges: str | None, nodes: str | None, say: Say |
     return graph
 
 
-def _ready(data: Data, row_normalize: bool) -> Graph:
+def _ready(data: Data, row_normalize: bool) -> RunGraph:
     x, edge_index, y = _parts(data)
     digest = sha256_tensors({"x": x, "edge_index": edge_index, "y": y})
     if row_normalize:
@@ -111,7 +117,7 @@ def _ready(data: Data, row_normalize: bool) -> Graph:
     names = data.get("class_names")
     if names is None:
         names = map(str, range(int(y.max()) + 1 if y.numel() else 0))
-    return Graph(data, [str(name) for name in names], digest)
+    return RunGraph(data, [str(name) for name in names], digest)
 
 
 def _parts(data: Data) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from node2seq.errors import Node2SeqError, check_choice
 from node2seq.options import suggestion
 from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs.folder import RunConfig, Source
-from node2seq.runs.graph import Graph, open_graph
+from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
 from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say, Standing
 from node2seq.search.halving import Halving
@@ -178,7 +178,7 @@ def _known_recipe(model: str, name: str | None, variant: str) -> Recipe:
     return recipe_for(model, name, variant if has_own else "paper")
 
 
-def _header(request: Request, base: Recipe, space: Space, graph: Graph) -> dict[str, Any]:
+def _header(request: Request, base: Recipe, space: Space, graph: RunGraph) -> dict[str, Any]:
     """What all trials of a file have in common; where the data lies, device and time do not count."""
     return {
         "data": request.source.title,

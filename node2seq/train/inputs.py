@@ -77,6 +77,21 @@ def split_parts(split: SplitLike, device: torch.device) -> dict[str, Tensor]:
     return {name: getattr(split, name).to(device) for name in ("train", "val", "test")}
 
 
+def measured_parts(split: SplitLike, *, with_rest: bool) -> dict[str, Tensor]:
+    """The parts of a split that have nodes.
+
+    Args:
+        split: Its nodes.
+        with_rest: Whether ``test_rest`` is one of them, where the split has it and it differs from ``test``.
+    """
+    names = ["train", "val", "test"]
+    # The fixed splits count 1000 test nodes, the paper's text all that are left: both are kept.
+    if with_rest and getattr(split, "test_rest", split.test).numel() != split.test.numel():
+        names.append("test_rest")
+    parts = {name: getattr(split, name) for name in names}
+    return {name: index for name, index in parts.items() if index.numel()}
+
+
 def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
     """Refuse parts that are empty (but for ``test``), overlap, leave the graph or hold unlabelled nodes."""
     used: Tensor | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.train.inputs import SplitLike, check_split, split_parts, split_warnings
+from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts, split_warnings
 from node2seq.train.metrics import Metrics, measure_parts
 from node2seq.train.settings import TrainSettings
 
@@ -105,12 +105,8 @@ class RunProgress:
         """
         if self.best is None:
             return None
-        parts = {name: index for name, index in self.nodes.items() if index.numel()}
-        rest: Tensor | None = getattr(self.split, "test_rest", None) if with_rest else None
-        # The fixed splits count 1000 test nodes, the paper's text all that are left: both are kept.
-        if rest is not None and rest.numel() not in (0, self.nodes["test"].numel()):
-            parts["test_rest"] = rest.to(y.device)
-        measured = measure_parts(logits, y, parts)
+        parts = measured_parts(self.split, with_rest=with_rest)
+        measured = measure_parts(logits, y, {name: index.to(y.device) for name, index in parts.items()})
         return FitResult(
             best=self.best,
             history=tuple(self.history),

@@ -155,5 +155,5 @@ def test_an_unfinished_run_is_not_overwritten(cli, tmp_path: Path):
     assert done.status == 2
     assert done.err == (
         "Error: run: it holds an unfinished run, and nothing is overwritten. "
-        "Give another folder with `--out`, or go on with `--resume`.\n"
+        "Give another folder with `--out`, or resume with `--resume`.\n"
     )

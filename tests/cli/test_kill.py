@@ -17,7 +17,7 @@ import pytest
 FORKING = """
 import os, random, signal, sys, time
 from pathlib import Path
-from node2seq.runs.runner import train_run
+from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.train.settings import TrainSettings
 

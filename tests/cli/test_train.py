@@ -54,7 +54,7 @@ def test_several_runs_give_mean_and_sample_standard_deviation(cli, tmp_path: Pat
 
 
 def test_several_runs_as_one_program(cli, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("node2seq.runs.series.pays", lambda *_: True)  # as on a GPU
+    monkeypatch.setattr("node2seq.runs.training.trains_together", lambda *_: True)  # as on a GPU
     done = cli("train", "karate", "--runs", "2", "--baseline", "gcn", "--out", "both", *QUICK)
     assert done.status == 0, done.err
     assert "node2seq, 2 runs together  epoch" in done.out
@@ -184,5 +184,5 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.startswith("Stopped after epoch ")
-    assert err.endswith("the state is saved. Go on with `node2seq train --resume run`.\n")
+    assert err.endswith("the state is saved. Resume with `node2seq train --resume run`.\n")
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from node2seq.reporting.run import render, write_report
 from node2seq.runs.folder import RunConfig, RunFolder, Source
-from node2seq.runs.runner import train_run
+from node2seq.runs.training import train_run
 from node2seq.train.settings import TrainSettings
 
 CONFIG = RunConfig(Source(name="karate"), options={"hidden_channels": 4}, settings=TrainSettings(epochs=8))

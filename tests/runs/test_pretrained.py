@@ -11,7 +11,7 @@ from torch import nn
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.runs.pretrained import from_pretrained, save_pretrained
-from node2seq.runs.runner import train_run
+from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.train.settings import TrainSettings
 

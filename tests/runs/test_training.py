@@ -17,7 +17,10 @@ from node2seq.storage import files as storage
 from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
-from node2seq.runs.runner import Outcome, Stopped, evaluate_run, load_model, predict_run, train_run
+from node2seq.runs.inference import evaluate_run, load_model, predict_run
+from node2seq.runs.interrupt import Stopped
+from node2seq.runs.result import RunResult
+from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.train.settings import TrainSettings
 from node2seq.train.fitter import fit
@@ -57,7 +60,7 @@ def test_a_run_is_the_same_as_fit(finished: Path):
     torch.manual_seed(3)
     model = MODELS["node2seq"](34, 8, 4)
     result = fit(model, data, make_split(data, seed=3), KARATE.settings)
-    outcome = Outcome.of(RunFolder(finished))
+    outcome = RunResult.of(RunFolder(finished))
     assert outcome.metrics["val"] == result.val
     assert outcome.metrics["test"] == result.test
     assert outcome.best_epoch == result.best.epoch
@@ -86,7 +89,7 @@ def test_what_a_run_folder_holds(finished: Path):
 
 
 def test_evaluating_gives_the_figures_of_training(finished: Path):
-    assert evaluate_run(finished) == Outcome.of(RunFolder(finished)).metrics
+    assert evaluate_run(finished) == RunResult.of(RunFolder(finished)).metrics
 
 
 def test_predicting_gives_every_node(finished: Path):
@@ -102,7 +105,7 @@ def test_predicting_gives_every_node(finished: Path):
 def test_stopped_and_resumed_is_bit_identical(epoch: int, finished: Path, tmp_path: Path):
     path = tmp_path / "run"
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Stopped, match=rf"Stopped after epoch {epoch + 1}; the state is saved\. Go on with"):
+    with pytest.raises(Stopped, match=rf"Stopped after epoch {epoch + 1}; the state is saved\. Resume with"):
         train_run(KARATE, path, on_epoch=stop_after(epoch))
     assert signal.getsignal(signal.SIGINT) is before
     assert (path / "checkpoint.safetensors").exists()
@@ -111,7 +114,7 @@ def test_stopped_and_resumed_is_bit_identical(epoch: int, finished: Path, tmp_pa
     train_run(KARATE, path, resume=True, on_start=lambda begun: started.append(begun.epoch))
     assert started == [epoch + 1]
     assert weights(path) == weights(finished)
-    assert Outcome.of(RunFolder(path)).metrics == Outcome.of(RunFolder(finished)).metrics
+    assert RunResult.of(RunFolder(path)).metrics == RunResult.of(RunFolder(finished)).metrics
     assert RunFolder(path).history() == RunFolder(finished).history()
     assert not (path / "checkpoint.safetensors").exists()
 

@@ -1,4 +1,4 @@
-"""Runs of a series as one program: folders as of single runs, and nothing lost by a stop or a kill."""
+"""Runs of a series, trained together: folders as of single runs, and nothing lost by a stop or a kill."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.runs import series
 from node2seq.errors import Node2SeqError
-from node2seq.runs.runner import Outcome, RunStart, Stopped, evaluate_run, train_run
+from node2seq.runs import training
 from node2seq.runs.folder import RunConfig, RunFolder, Source
-from node2seq.runs.series import train_series
+from node2seq.runs.inference import evaluate_run
+from node2seq.runs.interrupt import Stopped
+from node2seq.runs.result import RunResult
+from node2seq.runs.training import RunStart, train_run, train_series
 from node2seq.train.results import EpochRecord
 from node2seq.train.settings import TrainSettings
 
@@ -33,7 +35,7 @@ def weights(home: Path) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RunResult]]:
     """A series that was trained without a break."""
     home = tmp_path_factory.mktemp("series")
     return home, train_series(runs_in(home), home)
@@ -91,16 +93,16 @@ def test_a_kill_costs_what_was_trained_since_the_last_checkpoint(whole, tmp_path
 
 
 def test_a_kill_while_runs_are_kept_trains_none_anew(whole, tmp_path, monkeypatch):
-    real, kept = series.keep, []
+    real, kept = training.keep_result, []
 
-    def keep_one(folder: RunFolder, *args) -> None:
+    def keep_one(folder: RunFolder, *args) -> RunResult:
         if kept:
             raise KeyboardInterrupt
         kept.append(folder)
-        real(folder, *args)
+        return real(folder, *args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(series, "keep", keep_one)
+        patched.setattr(training, "keep_result", keep_one)
         with pytest.raises(KeyboardInterrupt):
             train_series(runs_in(tmp_path), tmp_path)
     assert [RunFolder(path).finished for _, path in runs_in(tmp_path)] == [True, False, False]
@@ -110,8 +112,8 @@ def test_a_kill_while_runs_are_kept_trains_none_anew(whole, tmp_path, monkeypatc
     assert weights(tmp_path) == weights(whole[0])
 
 
-def test_what_does_not_fit_is_several_programs(tmp_path, monkeypatch):
-    monkeypatch.setattr(series, "runs_that_fit", lambda *_: 2)
+def test_what_does_not_fit_is_trained_in_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "runs_that_fit", lambda *_: 2)
     begun: list[RunStart] = []
     outcomes = train_series(runs_in(tmp_path), tmp_path, on_start=begun.append)
     assert [start.config.seed for start in begun] == [3, 5]

@@ -1,0 +1,71 @@
+"""Evaluate and predict with a finished run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from node2seq.environment import pick_device
+from node2seq.runs.folder import RunFolder
+from node2seq.runs.graph import Say, open_again, open_new
+from node2seq.runs.pretrained import build_model, load_weights
+from node2seq.train.inference import embed, evaluate_parts, predict
+from node2seq.train.inputs import measured_parts
+from node2seq.train.metrics import Metrics
+
+
+def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = None) -> dict[str, Metrics]:
+    """Measure a finished run's weights anew on every part of its split."""
+    folder = RunFolder(path)
+    model = load_model(folder, device)
+    graph = open_again(folder, say)
+    return evaluate_parts(model, graph.data, measured_parts(folder.split, with_rest=True))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Class probabilities (and embeddings, if asked for) of every node of a graph, in its order."""
+
+    node_ids: list[Any]
+    class_names: list[str]
+    probabilities: Tensor
+    embeddings: Tensor | None
+
+    @property
+    def labels(self) -> list[str]:
+        """The most probable class of each node."""
+        return [self.class_names[i] for i in self.probabilities.argmax(dim=1).tolist()]
+
+
+def predict_run(
+    path: str | Path,
+    *,
+    edges: str | None = None,
+    nodes: str | None = None,
+    embeddings: bool = False,
+    device: str = "auto",
+    say: Say | None = None,
+) -> Prediction:
+    """Predict every node of the graph a run was trained on, or of another one given as files."""
+    folder = RunFolder(path)
+    model = load_model(folder, device)
+    own = edges is None and nodes is None
+    graph = open_again(folder, say) if own else open_new(folder, edges, nodes, say)
+    return Prediction(
+        node_ids=graph.node_ids,
+        class_names=folder.config["graph"]["class_names"],
+        probabilities=predict(model, graph.data).cpu(),
+        embeddings=embed(model, graph.data).cpu() if embeddings else None,
+    )
+
+
+def load_model(folder: RunFolder, device: str = "auto") -> nn.Module:
+    """Build a finished run's model with its chosen weights."""
+    _ = folder.run  # a config.json that was edited is named before anything else
+    folder.final()
+    model = build_model(folder.config["model"], folder.config_file)
+    load_weights(model, folder.model_file, folder.identity)
+    return model.to(pick_device(device)).eval()

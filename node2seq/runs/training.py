@@ -1,0 +1,367 @@
+"""Train in run folders, so that nothing that was computed is ever lost: one run, or a series of them together."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from node2seq.data import Split, make_split
+from node2seq.environment import describe, pick_device
+from node2seq.errors import Node2SeqError
+from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
+from node2seq.runs.folder import RunConfig, RunFolder
+from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
+from node2seq.runs.interrupt import Stopped, stop_requests
+from node2seq.runs.pretrained import build_model, complete_options, model_entry
+from node2seq.runs.result import RunResult, epoch_lines, keep_result
+from node2seq.storage.files import make_folder, remove_leftovers, write_bytes
+from node2seq.storage.jsonl import append_line
+from node2seq.storage.lock import locked
+from node2seq.train.inputs import check_features, check_split, graph_tensors, split_parts
+from node2seq.train.memory import runs_that_fit
+from node2seq.train.results import EpochRecord
+from node2seq.train.trainer import LOOK_EVERY, Trainer
+
+# Work that a kill can cost at most, but for an epoch that takes longer by itself.
+CHECKPOINT_SECONDS = 15.0
+_SERIES_CHECKPOINT = ".checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What is known when training begins; ``epoch`` is above 0 when it resumes."""
+
+    folder: Path
+    config: RunConfig
+    graph: RunGraph
+    split: Split
+    epoch: int
+    warnings: tuple[str, ...]
+
+
+OnStart = Callable[[RunStart], None]
+OnEpoch = Callable[[EpochRecord], None]
+
+
+def train_run(
+    config: RunConfig,
+    path: str | Path,
+    *,
+    resume: bool = False,
+    on_start: OnStart | None = None,
+    on_epoch: OnEpoch | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    say: Say | None = None,
+) -> RunResult:
+    """Train as ``config`` says and keep everything in the folder ``path``.
+
+    Args:
+        config: What to train.
+        path: The run folder; must be free unless ``resume`` is given.
+        resume: Resume exactly where an earlier process stopped or was killed; start if none did; return
+            what is there if the run is finished.
+        on_start: Called before the first epoch.
+        on_epoch: Called after every epoch.
+        checkpoint_seconds: Save the state this often.
+        say: Called with a line before anything that uses the network.
+
+    Raises:
+        Stopped: After Ctrl-C or SIGTERM, with the state saved.
+    """
+    with ExitStack() as held:
+        session = _Session(Path(path), config.device, True, on_start, on_epoch, checkpoint_seconds)
+        session.open([(config, Path(path))], held, resume, say)
+        return session.train()[0]
+
+
+def train_series(
+    runs: Sequence[tuple[RunConfig, Path]],
+    home: str | Path,
+    *,
+    on_start: OnStart | None = None,
+    on_epoch: OnEpoch | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    say: Say | None = None,
+) -> list[RunResult]:
+    """Train runs of one graph and model together; resume where an earlier process stopped or was killed.
+
+    As many as fit into memory are trained at once, and their state is saved as a whole.
+
+    Args:
+        runs: What to train, and the run folder of each. They may differ in their seeds.
+        home: The folder of the series, where the state lies while it is trained.
+        on_start: Called before the first epoch of runs that are trained at once, with the first of them.
+        on_epoch: Called every few epochs, with the means over these runs.
+        checkpoint_seconds: Save the state this often.
+        say: Called with a line before anything that uses the network.
+
+    Raises:
+        Stopped: After Ctrl-C or SIGTERM, with the state saved.
+        Node2SeqError: If a run failed; the others are trained and kept all the same.
+    """
+    with ExitStack() as held:
+        device = runs[0][0].device
+        session = _Session(Path(home), device, False, on_start, on_epoch, checkpoint_seconds)
+        session.open(runs, held, True, say)
+        return session.train()
+
+
+def trains_together(config: RunConfig, home: Path) -> bool:
+    """Whether to train a series at once: on a GPU, and where one was begun that way.
+
+    A processor has no idle units that further runs could use, so there each run is better finished before
+    the next one starts.
+    """
+    begun = any(home.glob(f"*{_SERIES_CHECKPOINT}"))
+    return begun or pick_device(config.device).type == "cuda"
+
+
+class _Session:
+    """Runs of one graph that this process trains, in folders that it holds.
+
+    Args:
+        home: Where to resume: the folder of the only run, or that of the series.
+        device: Where to train.
+        alone: Whether there is one run, whose every epoch is recorded as it ends. Several are looked at now
+            and then, because a look makes the host wait for the device.
+        on_start: See :func:`train_series`.
+        on_epoch: See :func:`train_series`.
+        checkpoint_seconds: See :func:`train_series`.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        device: str,
+        alone: bool,
+        on_start: OnStart | None,
+        on_epoch: OnEpoch | None,
+        checkpoint_seconds: float,
+    ) -> None:
+        self.home, self.device, self.alone = home, pick_device(device), alone
+        self.on_start, self.on_epoch, self.checkpoint_seconds = on_start, on_epoch, checkpoint_seconds
+        self.folders: list[RunFolder] = []
+        self._new_models: dict[Path, nn.Module] = {}
+        self._graph: RunGraph | None = None
+
+    def open(
+        self, runs: Sequence[tuple[RunConfig, Path]], held: ExitStack, resume: bool, say: Say | None
+    ) -> None:
+        """Make and hold the folder of each run; read the graph once, if there is anything to train."""
+        for given, path in runs:
+            options = complete_options(given.model, given.options, f"options of {given.model}")
+            config, folder = replace(given, options=options), RunFolder(path)
+            check_start(folder, config, resume)
+            new = None
+            if not folder.exists:
+                self._graph = self._graph or open_graph(config, say)
+                new = self._new_run(config)  # what cannot be trained on leaves no folder behind
+            make_folder(folder.path)
+            held.enter_context(locked(folder.path))
+            check_start(folder, config, resume)  # another process may have been here until a moment ago
+            remove_leftovers(folder.path)
+            if new is not None and not folder.exists:
+                split, model, described = new
+                folder.write_config(described, split)
+                self._new_models[folder.path] = model
+            elif not folder.finished:
+                self._graph = self._graph or open_graph(folder.run, say)
+                check_same_graph(folder, self._graph)
+            self.folders.append(folder)
+
+    def _new_run(self, config: RunConfig) -> tuple[Split, nn.Module, dict[str, Any]]:
+        """The split and the untrained model of a run that can be trained, and what config.json will say."""
+        graph = self.graph
+        split = make_split(graph.data, config.split_rule, config.seed)
+        entry = model_entry(
+            config.model, graph.data.num_node_features, len(graph.class_names), config.options
+        )
+        model = _untrained(entry, config.seed, self.device)
+        x, _, y = graph_tensors(model, self.data)
+        if not self._new_models:
+            check_features(x)
+        check_split(split_parts(split, y.device), y)
+        described = {
+            "model": entry,
+            # Name and options stand under "model", where anybody can build the model from; not twice.
+            "run": {key: value for key, value in asdict(config).items() if key not in ("model", "options")},
+            "graph": graph.describe(config.source),
+            "environment": describe(self.device),
+        }
+        return split, model, described
+
+    @property
+    def graph(self) -> RunGraph:
+        """What the runs are trained on."""
+        assert self._graph is not None
+        return self._graph
+
+    @cached_property
+    def data(self) -> Data:
+        """The same on the device."""
+        own = self.graph.data
+        return Data(x=own.x, edge_index=own.edge_index, y=own.y).to(str(self.device))
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of what decides the outcome of all runs."""
+        if self.alone:
+            return self.folders[0].identity
+        return hashlib.sha256(" ".join(folder.identity for folder in self.folders).encode()).hexdigest()
+
+    @cached_property
+    def checkpoint(self) -> Path:
+        """Where the state lies."""
+        if self.alone:
+            return self.folders[0].checkpoint_file
+        return self.home / f"{self.identity[:12]}{_SERIES_CHECKPOINT}"
+
+    def train(self) -> list[RunResult]:
+        """Train what is not finished, and return what all runs reached."""
+        results: dict[Path, RunResult] = {}
+        errors: list[Node2SeqError] = []
+        for members, state in self._groups():
+            trainer = self._trainer(members, state)
+            self._advance(trainer, members)
+            trainer.finish()
+            # Each of several models is measured by itself, as it will be when it is loaded.
+            models = [trainer.model_of(i) for i in range(len(members))]
+            fitted = trainer.results(None if self.alone else models, with_rest=True)
+            for folder, run, result, model in zip(members, trainer.runs, fitted, models, strict=True):
+                if run.error is not None:
+                    write_bytes(folder.metrics_file, epoch_lines(run.history).encode())
+                    errors.append(run.error)
+                elif not folder.finished:
+                    assert result is not None
+                    results[folder.path] = keep_result(folder, result, model, trainer.seconds_per_run)
+            if not self.alone:
+                self.checkpoint.unlink()
+        if errors:
+            raise errors[0]
+        return [results.get(folder.path) or RunResult.of(folder) for folder in self.folders]
+
+    def _groups(self) -> list[tuple[list[RunFolder], Mapping[str, Any] | None]]:
+        """The runs to train at once that are not finished, and their saved state if there is one."""
+        found: list[tuple[list[RunFolder], Mapping[str, Any] | None]] = []
+        waiting = [folder for folder in self.folders if not folder.finished]
+        if not waiting:
+            self.checkpoint.unlink(missing_ok=True)
+            return found
+        if self.checkpoint.exists():
+            state = load_checkpoint(self.checkpoint, self.identity)
+            begun = [self.folders[number] for number in state.get("members", [0])]
+            found.append((begun, state))
+            waiting = [folder for folder in waiting if folder not in begun]
+        most = 1
+        if len(waiting) > 1:
+            first = copy.deepcopy(self._model(waiting[0]))
+            most = runs_that_fit(first, self.data, waiting[0].run.settings.views)
+        return found + [(waiting[i : i + most], None) for i in range(0, len(waiting), most)]
+
+    def _model(self, folder: RunFolder) -> nn.Module:
+        """The untrained model of a run."""
+        if folder.path not in self._new_models:
+            config = folder.config["model"]
+            self._new_models[folder.path] = _untrained(config, folder.run.seed, self.device)
+        return self._new_models[folder.path]
+
+    def _trainer(self, members: Sequence[RunFolder], state: Mapping[str, Any] | None) -> Trainer:
+        """Set up the training of some runs where they stand."""
+        models = [self._model(folder) for folder in members]
+        for folder in members:
+            del self._new_models[folder.path]  # stacked, it is a copy
+        trainer = Trainer(
+            models[0] if self.alone else models,
+            self.data,
+            [folder.split for folder in members],
+            [folder.run.settings for folder in members],
+        )
+        if state is not None:
+            trainer.load_state_dict(state["fitter" if self.alone else "program"], state["seconds"])
+        first = members[0]
+        if self.alone:
+            # A killed process may have written more epochs than its last checkpoint knows, or half a line.
+            write_bytes(first.metrics_file, epoch_lines(trainer.runs[0].history).encode())
+        if self.on_start is not None:
+            texts = tuple(dict.fromkeys(text for run in trainer.runs for text in run.warnings))
+            self.on_start(RunStart(self.home, first.run, self.graph, first.split, trainer.epoch, texts))
+        return trainer
+
+    def _advance(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
+        """Train to the end, saving the state now and then."""
+        saved = time.monotonic()
+        with stop_requests() as asked:
+            while trainer.active:
+                trainer.advance(1 if self.alone else LOOK_EVERY)
+                latest = [run.history[-1] for run in trainer.runs if run.error is None]
+                if self.alone:
+                    for record in latest:
+                        append_line(members[0].metrics_file, json.dumps(asdict(record)))
+                if asked:
+                    self._save(trainer, members)
+                    raise Stopped(self.home, trainer.epoch, asked[0])
+                if time.monotonic() - saved >= self.checkpoint_seconds:
+                    self._save(trainer, members)
+                    saved = time.monotonic()
+                if self.on_epoch is not None and latest:
+                    self.on_epoch(_mean(latest, trainer.epoch))
+            if not self.alone:  # runs are kept one after the other: a kill in between must not train them anew
+                self._save(trainer, members)
+
+    def _save(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
+        if self.alone:
+            state: dict[str, Any] = {"fitter": trainer.state_dict()}
+        else:
+            numbers = [self.folders.index(folder) for folder in members]
+            state = {"program": trainer.state_dict(), "members": numbers}
+        save_checkpoint(self.checkpoint, {**state, "seconds": trainer.seconds}, self.identity)
+
+
+def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
+    """Refuse to overwrite anything, and to resume another run than the folder's own."""
+    if folder.exists:
+        if not resume:
+            done = folder.finished
+            raise Node2SeqError(
+                str(folder.path),
+                f"it holds {'a finished' if done else 'an unfinished'} run, and nothing is overwritten",
+                "Give another folder with `--out`" + ("" if done else ", or resume with `--resume`"),
+            )
+        changed = folder.run.differences(config)
+        if changed:
+            raise Node2SeqError(
+                str(folder.path),
+                f"the run there was started with another {', '.join(changed)}",
+                f"Resume with `node2seq train --resume {folder.path}` alone, or give another `--out`",
+            )
+    elif not folder.is_free:
+        raise Node2SeqError(
+            str(folder.path),
+            "it exists, and there is something else than a run in it",
+            "Give another folder with `--out`",
+        )
+
+
+def _untrained(entry: Mapping[str, Any], seed: int, device: torch.device) -> nn.Module:
+    """The model that an entry of config.json describes, with the initial weights of a seed."""
+    torch.manual_seed(seed)
+    return build_model(entry, "model").to(device)
+
+
+def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:
+    """The last epochs of runs, as the mean over the runs."""
+    names = ("loss", "train_accuracy", "val_loss", "val_accuracy")
+    means = [sum(getattr(record, name) for record in latest) / len(latest) for name in names]
+    return EpochRecord(epoch, *means)
