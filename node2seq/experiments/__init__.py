@@ -6,20 +6,21 @@ where the command line is not installed.
 
 from node2seq.experiments.cells import RUNS, Cell, Key, Run, cells_of, choose_cells, recipe_of, runs_of
 from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows
-from node2seq.experiments.store import Row, Store
-from node2seq.experiments.training import Bench
-from node2seq.experiments.work import reproduce
+from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.store import RowStore
+from node2seq.experiments.training import CellTrainer
+from node2seq.experiments.workers import reproduce
 
 __all__ = [
     "RUNS",
     "STATED_TOLERANCE",
-    "Bench",
     "Cell",
+    "CellTrainer",
     "Comparison",
     "Key",
-    "Row",
+    "ResultRow",
+    "RowStore",
     "Run",
-    "Store",
     "cells_of",
     "check_rows",
     "choose_cells",

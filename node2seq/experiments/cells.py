@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from node2seq.errors import Node2SeqError
@@ -42,11 +42,6 @@ class Key(NamedTuple):
     def cell(self) -> Cell:
         """The figure that this training counts for."""
         return Cell(*self[:4])
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> Key:
-        """The key of a row."""
-        return cls(*(row[name] for name in cls._fields))
 
 
 @dataclass(frozen=True)
@@ -117,31 +112,7 @@ def runs_of(cells: Iterable[Cell], count: int = RUNS, epochs: int | None = None)
     for cell in cells:
         recipe = recipe_of(cell)
         if epochs is not None:
-            settings = replace(recipe.settings, epochs=min(epochs, recipe.settings.epochs))
-            recipe = replace(recipe, settings=settings)
+            recipe = recipe.updated(epochs=min(epochs, recipe.settings.epochs))
         runs += [Run(Key(*cell, seed), recipe) for seed in range(count)]
     # The longest first, so that no worker is left with one of them at the end.
     return sorted(runs, key=lambda run: -run.recipe.settings.epochs)
-
-
-def recipe_to_row(recipe: Recipe) -> dict[str, Any]:
-    """What a row says of its recipe: all that is needed to train it again."""
-    return {
-        "options": dict(recipe.options),
-        "settings": asdict(recipe.settings),
-        "row_normalize": recipe.row_normalize,
-    }
-
-
-def recipe_from_row(values: dict[str, Any]) -> Recipe:
-    """The recipe that a row was trained with; settings that came later have their defaults."""
-    return Recipe(
-        options=values["options"],
-        settings=TrainSettings(**values["settings"]),
-        row_normalize=values["row_normalize"],
-    )
-
-
-def same_recipe(row: dict[str, Any], recipe: Recipe) -> bool:
-    """Whether a row was trained as ``recipe`` says."""
-    return recipe_from_row(row["recipe"]) == replace(recipe, options=dict(recipe.options), source="")

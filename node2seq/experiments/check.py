@@ -1,4 +1,4 @@
-"""Committed rows made again and compared."""
+"""Rows trained again and compared."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Key, Run, recipe_from_row
-from node2seq.experiments.store import Row, Store
-from node2seq.experiments.training import Bench, describe_machine
+from node2seq.experiments.cells import Key, Run
+from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.store import RowStore
+from node2seq.experiments.training import Call, CellTrainer
 
 # Another device, version or way of computing rounds differently, and a training is a long chain of roundings:
 # it may choose another epoch, a few test nodes better or worse.
@@ -28,7 +29,7 @@ STATED_TOLERANCE = (
 class Comparison:
     """A row and what the same training gives here."""
 
-    row: Row
+    row: ResultRow
     val: float
     test: float
     epoch: int
@@ -40,15 +41,15 @@ class Comparison:
         """The largest difference in test accuracy that passes, as a fraction."""
         if self.same_bits:
             return 0.0
-        return max(TOLERANCE_POINTS / 100, TOLERANCE_NODES / self.row["test_nodes"]) + 1e-9
+        return max(TOLERANCE_POINTS / 100, TOLERANCE_NODES / self.row.test_nodes) + 1e-9
 
     @property
     def passed(self) -> bool:
         """Whether the row holds here."""
         if self.same_bits:
             found = (self.val, self.test, self.epoch)
-            return found == (self.row["val"], self.row["test"], self.row["epoch"])
-        return abs(self.test - self.row["test"]) <= self.allowed
+            return found == (self.row.val, self.row.test, self.row.epoch)
+        return abs(self.test - self.row.test) <= self.allowed
 
 
 def check_rows(
@@ -72,29 +73,26 @@ def check_rows(
         only: Which rows may be drawn.
         on_comparison: Called after each.
     """
-    store = Store(folder)
-    store.refresh()
-    keys = sorted(key for key in store.rows if only(key))
-    chosen = random.Random(seed).sample(keys, min(count, len(keys)))
-    place = pick_device(device)
-    machine, bench = {**describe_machine(place), "commit": source_commit()}, Bench(place, root)
+    rows = RowStore(folder).rows
+    keys = sorted(key for key in rows if only(key))
+    trainer = CellTrainer(pick_device(device), root, Call(commit=source_commit()))
     comparisons = []
-    for key in chosen:
-        row = store.rows[key]
-        same = all(row[name] == machine[name] for name in machine)
-        again = _again(bench, row, row.get("together", [key.seed]) if same else [key.seed])
-        comparison = Comparison(row, again["val"], again["test"], again["epoch"], same)
+    for key in random.Random(seed).sample(keys, min(count, len(keys))):
+        comparison = _compare(trainer, rows[key])
         on_comparison(comparison)
         comparisons.append(comparison)
     return comparisons
 
 
-def _again(bench: Bench, row: Row, seeds: Sequence[int]) -> Row:
-    """Make a row again in the company of ``seeds``: with those it was made with, to the same bits."""
-    key, recipe = Key.of(row), recipe_from_row(row["recipe"])
-    rows, failures = bench.train([Run(key._replace(seed=seed), recipe) for seed in seeds])
-    if key in failures:
+def _compare(trainer: CellTrainer, row: ResultRow) -> Comparison:
+    """Train a row again: on the same machine in the same company, which gives the same bits."""
+    same = trainer.made(row)
+    seeds = row.together if same and row.together is not None else [row.key.seed]
+    recipe = row.trained_with
+    rows, failures = trainer.train([Run(row.key._replace(seed=seed), recipe) for seed in seeds])
+    if row.key in failures:
         raise Node2SeqError(
-            f"{key.cell}, seed {key.seed}", failures[key], "Yet it has a row: restore the code"
+            f"{row.key.cell}, seed {row.key.seed}", failures[row.key], "Yet it has a row: restore the code"
         )
-    return next(again for again in rows if again["seed"] == key.seed)
+    again = next(again for again in rows if again.key == row.key)
+    return Comparison(row, again.val, again.test, again.epoch, same)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from node2seq.data import COLUMNS
-from node2seq.experiments.cells import Cell, Key, cell_of
+from node2seq.experiments.cells import Cell, cell_of
+from node2seq.experiments.history import Effort, Searched
 from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, Table
-from node2seq.experiments.searches import Effort, Searched
-from node2seq.experiments.store import Row
-from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
+from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
 from node2seq.experiments.tables import difference_text, signed
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
@@ -25,7 +25,7 @@ _HOW_TO_READ = (
 
 
 def findings(
-    rows: Sequence[Row],
+    rows: Sequence[ResultRow],
     samples: Mapping[Cell, Sample],
     makings: Mapping[Cell, Sequence[Sample]],
     efforts: Mapping[Searched, Effort],
@@ -307,11 +307,11 @@ def _span(effects: Sequence[_Effect]) -> str:
     return f"{len(effects)} columns, {signed(means[0])} to {signed(means[-1])}"
 
 
-def _label_reuse(rows: Sequence[Row]) -> str:
-    columns = {row["column"] for row in rows}
+def _label_reuse(rows: Sequence[ResultRow]) -> str:
+    columns = {row.key.column for row in rows}
     fixed = [title for name, title in COLUMN_TITLES.items() if name in columns and _is_fixed(name)]
     drawn = len(columns) - len(fixed)
-    seeds = [Key.of(row).seed for row in rows if not _is_fixed(row["column"])]
+    seeds = [row.key.seed for row in rows if not _is_fixed(row.key.column)]
     parts = []
     if drawn:
         parts.append(

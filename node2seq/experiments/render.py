@@ -7,13 +7,21 @@ from pathlib import Path
 
 from node2seq.data import DATASETS
 from node2seq.errors import check_choice
-from node2seq.experiments.cells import Cell, Key, cell_of, cells_of, choose_cells, recipe_from_row
+from node2seq.experiments.cells import Cell, cell_of, cells_of, choose_cells
 from node2seq.experiments.findings import findings
-from node2seq.experiments.history import history_blocks, makings_of, study_name
+from node2seq.experiments.history import (
+    Effort,
+    Searched,
+    efforts_of,
+    history_blocks,
+    makings_of,
+    search_blocks,
+    study_name,
+)
 from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
-from node2seq.experiments.searches import Effort, Searched, efforts_of, search_blocks
-from node2seq.experiments.store import Row, Store
-from node2seq.experiments.summary import Sample, costs_of, samples_of
+from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.samples import Sample, costs_of, samples_of
+from node2seq.experiments.store import RowStore
 from node2seq.experiments.tables import against_the_paper, figure, table_blocks
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import (
@@ -57,8 +65,7 @@ def render(results: str | Path, docs: str | Path, formats: Sequence[str] = ("md"
     """
     for name in formats:
         check_choice("format", name, FORMATS)
-    store = Store(results)
-    store.refresh()
+    store = RowStore(results)
     efforts = efforts_of(Path(results) / "trials.jsonl")
     blocks = build(list(store.rows.values()), store.retired(), efforts)
     make_folder(Path(docs))
@@ -71,7 +78,9 @@ def render(results: str | Path, docs: str | Path, formats: Sequence[str] = ("md"
 
 
 def build(
-    rows: Sequence[Row], retired: Sequence[Row] = (), efforts: Mapping[Searched, Effort] | None = None
+    rows: Sequence[ResultRow],
+    retired: Sequence[ResultRow] = (),
+    efforts: Mapping[Searched, Effort] | None = None,
 ) -> list[Block]:
     """The whole page."""
     samples = samples_of(rows)
@@ -125,7 +134,7 @@ def _data_sets() -> list[Block]:
     ]
 
 
-def _second_test_figure(rows: Sequence[Row]) -> list[Block]:
+def _second_test_figure(rows: Sequence[ResultRow]) -> list[Block]:
     rest = samples_of(rows, "test_rest")
     if not rest:
         return []
@@ -160,7 +169,7 @@ def _others(samples: dict[Cell, Sample]) -> list[Block]:
     return [Heading("Other runs"), Grid(["column", "model", "variant and study", "test"], lines)]
 
 
-def _costs(rows: Sequence[Row]) -> list[Block]:
+def _costs(rows: Sequence[ResultRow]) -> list[Block]:
     baselines = {
         f"Table {name}'s baselines": {cell for cell in cells_of(name) if cell.model != "node2seq"}
         for name in ("2", "3")
@@ -169,11 +178,11 @@ def _costs(rows: Sequence[Row]) -> list[Block]:
         **baselines,
         "Tables 2 to 6, all models": set(choose_cells()),
         **{
-            f"all of the variant {variant}": {Key.of(row).cell for row in rows if row["variant"] == variant}
+            f"all of the variant {variant}": {row.key.cell for row in rows if row.key.variant == variant}
             for variant in RECIPES
             if variant != "paper"
         },
-        "all rows": {Key.of(row).cell for row in rows},
+        "all rows": {row.key.cell for row in rows},
     }
     lines = [
         [
@@ -187,7 +196,7 @@ def _costs(rows: Sequence[Row]) -> list[Block]:
             f"{cost.wall_seconds:.0f} s",
         ]
         for title, cells in shown.items()
-        for cost in costs_of([row for row in rows if Key.of(row).cell in cells])
+        for cost in costs_of([row for row in rows if row.key.cell in cells])
     ]
     if not lines:
         return []
@@ -212,12 +221,12 @@ def _costs(rows: Sequence[Row]) -> list[Block]:
     ]
 
 
-def _recipes(rows: Sequence[Row]) -> list[Block]:
+def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
     found: dict[tuple[str, str], list[str]] = {}
-    for row in sorted(rows, key=Key.of):
-        if row["study"] != "main":
+    for row in sorted(rows, key=lambda row: row.key):
+        if row.key.study != "main":
             continue
-        recipe = recipe_from_row(row["recipe"])
+        recipe = row.trained_with
         default = type(recipe.settings)()
         parts = [f"{key} {value}" for key, value in recipe.options.items()]
         parts += [
@@ -226,10 +235,10 @@ def _recipes(rows: Sequence[Row]) -> list[Block]:
             if key in ("epochs", "lr", "weight_decay") or value != getattr(default, key)
         ]
         parts += ["features divided by their sum"] if recipe.row_normalize else []
-        label = (f"{MODEL_TITLES[row['model']]}, {row['variant']}", ", ".join(parts))
+        label = (f"{MODEL_TITLES[row.key.model]}, {row.key.variant}", ", ".join(parts))
         columns = found.setdefault(label, [])
-        if COLUMN_TITLES[row["column"]] not in columns:
-            columns.append(COLUMN_TITLES[row["column"]])
+        if COLUMN_TITLES[row.key.column] not in columns:
+            columns.append(COLUMN_TITLES[row.key.column])
     if not found:
         return []
     lines = [[model, ", ".join(columns), text] for (model, text), columns in found.items()]

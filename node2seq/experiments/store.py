@@ -15,15 +15,14 @@ from typing import Any
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Key
+from node2seq.experiments.rows import ResultRow
 from node2seq.storage.files import make_folder
 from node2seq.storage.jsonl import JsonLines
 from node2seq.storage.lock import hold
 
-Row = dict[str, Any]
 
-
-class Store:
-    """The rows in a folder.
+class RowStore:
+    """The rows in a folder, as of the last :meth:`refresh`.
 
     Args:
         folder: Created when the first row is written.
@@ -33,30 +32,31 @@ class Store:
         self.folder = Path(folder)
         self.path = self.folder / "runs.jsonl"
         self.retired_path = self.folder / "retired.jsonl"
-        self.rows: dict[Key, Row] = {}
+        self.rows: dict[Key, ResultRow] = {}
         self._file = JsonLines(self.path)
         self._claims = self.folder / ".claims"
+        self.refresh()
 
-    def refresh(self) -> list[Row]:
-        """Read what was added since the last time, and return it."""
+    def refresh(self) -> list[ResultRow]:
+        """Read the rows that were added since the last time, and return them."""
         added, from_start = self._file.refresh()
         if from_start:
             self.rows = {}
-        for row in added:
-            key = self._key(row)
-            if self.rows.setdefault(key, row) is not row:
+        rows = [_parse(self.path, values) for values in added]
+        for row in rows:
+            if self.rows.setdefault(row.key, row) is not row:
                 raise Node2SeqError(
-                    str(self.path), f"the run {key} stands in it twice", "Remove one of the lines"
+                    str(self.path), f"the run {row.key} stands in it twice", "Remove one of the lines"
                 )
-        return added
+        return rows
 
-    def append(self, row: Row) -> bool:
+    def append(self, row: ResultRow) -> bool:
         """Add a row, and have it on the disk before returning; False if its key is there already."""
         with self._writing():
             self.refresh()
-            if Key.of(row) in self.rows:
+            if row.key in self.rows:
                 return False
-            self._file.append([row])
+            self._file.append([row.to_json()])
         return True
 
     @contextmanager
@@ -70,26 +70,23 @@ class Store:
             yield ours and key not in self.rows
 
     def retire(self, keys: Iterable[Key]) -> int:
-        """Move rows to ``retired.jsonl``, so that they can be made anew and it stays known that they were."""
+        """Move rows to ``retired.jsonl``: they can be made again, and it stays known that they were made."""
         with self._writing():
             self.refresh()
             leaving = [self.rows[key] for key in keys if key in self.rows]
             if not leaving:
                 return 0
-            gone = {Key.of(row) for row in leaving}
+            gone = {row.key for row in leaving}
             old = self.retired()
-            # First added there, then taken away here: a process killed in between loses nothing.
-            JsonLines(self.retired_path).append([row for row in leaving if row not in old])
-            self._file.replace(row for key, row in self.rows.items() if key not in gone)
+            # First added there, then removed here: a process killed in between loses nothing.
+            JsonLines(self.retired_path).append(row.to_json() for row in leaving if row not in old)
+            self._file.replace(row.to_json() for key, row in self.rows.items() if key not in gone)
             self.refresh()
         return len(leaving)
 
-    def retired(self) -> list[Row]:
-        """The rows that were made with recipes of the past."""
-        rows = JsonLines(self.retired_path).refresh().values
-        for row in rows:
-            self._key(row)
-        return rows
+    def retired(self) -> list[ResultRow]:
+        """The rows that were made with earlier recipes, in the order in which they were retired."""
+        return [_parse(self.retired_path, values) for values in JsonLines(self.retired_path).refresh().values]
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -103,12 +100,13 @@ class Store:
         make_folder(self._claims)
         return self._claims / name
 
-    def _key(self, row: Row) -> Key:
-        try:
-            return Key.of(row)
-        except (KeyError, TypeError) as error:
-            raise Node2SeqError(
-                f"{self.path}: {json.dumps(row)[:60]} …",
-                f"it is not a row ({error!r})",
-                "The file was edited: restore it",
-            ) from error
+
+def _parse(path: Path, values: Any) -> ResultRow:
+    try:
+        return ResultRow.from_json(values)
+    except (KeyError, TypeError) as error:
+        raise Node2SeqError(
+            f"{path}: {json.dumps(values)[:60]} …",
+            f"it is not a row ({error!r})",
+            "The file was edited: restore it",
+        ) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from node2seq.experiments.cells import Cell
 from node2seq.experiments.paper import COLUMN_TITLES, TABLES, Figure, Table
-from node2seq.experiments.summary import VERDICTS, Difference, Sample, paired_difference
+from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
 from node2seq.reporting.charts import Box, box_plot
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph
 

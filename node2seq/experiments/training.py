@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,23 +13,42 @@ from torch_geometric.data import Data
 from node2seq import __version__
 from node2seq.data import Split, load, make_split
 from node2seq.environment import device_name, make_deterministic, package_versions
-from node2seq.experiments.cells import Key, Run, recipe_to_row
+from node2seq.experiments.cells import Key, Run
+from node2seq.experiments.rows import ResultRow, recipe_to_json
 from node2seq.train.inference import evaluate
 from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
 
 
-class Bench:
-    """Trains on one device; reads each graph once and keeps it there.
+@dataclass(frozen=True)
+class Call:
+    """One call of ``reproduce``: what its rows say of it.
+
+    Args:
+        name: Tells its rows from those of other calls.
+        started: When it began, in seconds since 1970.
+        jobs: How many processes it has.
+        commit: The commit of the code, where it is known.
+    """
+
+    name: str = ""
+    started: float = 0.0
+    jobs: int = 1
+    commit: str | None = None
+
+
+class CellTrainer:
+    """Trains runs on one device; reads each graph once and keeps it there.
 
     Args:
         device: Where to train.
         root: The folder of the data sets; see :func:`node2seq.data.load`.
+        call: The call that the rows are made for.
     """
 
-    def __init__(self, device: torch.device, root: str | None = None) -> None:
+    def __init__(self, device: torch.device, root: str | None = None, call: Call | None = None) -> None:
         make_deterministic(device)
-        self.device = device
-        self.root = root
+        self.device, self.root, self.call = device, root, call or Call()
+        self._machine = describe_machine(device)
         self._graphs: dict[tuple[str, bool], Data] = {}
 
     def graph(self, column: str, directed: bool = False) -> Data:
@@ -38,9 +58,14 @@ class Bench:
             self._graphs[key] = load(column, root=self.root, directed=directed).to(str(self.device))
         return self._graphs[key]
 
+    def made(self, row: ResultRow) -> bool:
+        """Whether this device, with the same versions and code, made a row: then it makes the same bits."""
+        here = {**self._machine, "commit": self.call.commit}
+        return all(getattr(row, name) == value for name, value in here.items())
+
     def train(
         self, runs: Sequence[Run], on_epoch: Callable[[], None] | None = None
-    ) -> tuple[list[dict[str, Any]], dict[Key, str]]:
+    ) -> tuple[list[ResultRow], dict[Key, str]]:
         """Train runs of one column and variant together.
 
         Args:
@@ -48,9 +73,9 @@ class Bench:
             on_epoch: Called now and then; what it raises ends the training.
 
         Returns:
-            What the rows of those that succeeded say of them, and why the others did not.
+            The rows of those that succeeded, and why the others did not.
         """
-        started = time.monotonic()
+        started = time.time()
         ((column, variant),) = {(run.key.column, run.key.variant) for run in runs}
         data = self.graph(column, directed=variant == "directed")
         splits = [make_split(data, seed=run.key.seed) for run in runs]
@@ -64,42 +89,51 @@ class Bench:
             on_epoch=None if on_epoch is None else lambda _: on_epoch(),
             keep_models=any(map(_has_second_figure, splits)),
         )
-        failures = {
-            run.key: outcome.error
-            for run, outcome in zip(runs, outcomes, strict=True)
-            if outcome.error is not None
+        trained = list(zip(runs, splits, outcomes, strict=True))
+        failures = {run.key: outcome.error for run, _, outcome in trained if outcome.error is not None}
+        rest = {
+            run.key: self._rest_accuracy(run, data, split, outcome)
+            for run, split, outcome in trained
+            if run.key not in failures and _has_second_figure(split)
         }
-        figures = [
-            self._figures(run, data, split, outcome)
-            for run, split, outcome in zip(runs, splits, outcomes, strict=True)
+        ended = time.time()
+        shared = {
+            "seconds": round((ended - started) / len(runs), 3),
+            "together": [run.key.seed for run in runs],
+            **self._machine,
+            "commit": self.call.commit,
+            "call": self.call.name,
+            "jobs": self.call.jobs,
+            "at": round(ended - self.call.started, 3),
+        }
+        rows = [
+            _row(run, outcome, rest.get(run.key), shared)
+            for run, _, outcome in trained
             if run.key not in failures
         ]
-        trained = {
-            "seconds": round((time.monotonic() - started) / len(runs), 3),
-            "together": [run.key.seed for run in runs],
-        }
-        return [row | trained for row in figures], failures
+        return rows, failures
 
-    def _figures(self, run: Run, data: Data, split: Split, outcome: TrainingOutcome) -> dict[str, Any]:
-        result = outcome.result
-        assert result is not None
-        assert result.test is not None
-        row: dict[str, Any] = {
-            **run.key._asdict(),
-            "val": result.val.accuracy,
-            "test": result.test.accuracy,
-            "test_nodes": result.test.nodes,
-        }
-        if _has_second_figure(split):
-            assert outcome.model is not None
-            graph = prepare_graph(data, run.recipe, self.device)
-            row["test_rest"] = evaluate(outcome.model, graph, split.test_rest).accuracy
-        return {
-            **row,
-            "epoch": result.best.epoch,
-            "epochs": len(result.history),
-            "recipe": recipe_to_row(run.recipe),
-        }
+    def _rest_accuracy(self, run: Run, data: Data, split: Split, outcome: TrainingOutcome) -> float:
+        assert outcome.model is not None
+        graph = prepare_graph(data, run.recipe, self.device)
+        return evaluate(outcome.model, graph, split.test_rest).accuracy
+
+
+def _row(run: Run, outcome: TrainingOutcome, rest: float | None, shared: Mapping[str, Any]) -> ResultRow:
+    result = outcome.result
+    assert result is not None
+    assert result.test is not None
+    return ResultRow(
+        key=run.key,
+        val=result.val.accuracy,
+        test=result.test.accuracy,
+        test_nodes=result.test.nodes,
+        test_rest=rest,
+        epoch=result.best.epoch,
+        epochs=len(result.history),
+        recipe=recipe_to_json(run.recipe),
+        **shared,
+    )
 
 
 def _has_second_figure(split: Split) -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from node2seq.experiments.cells import RUNS, Cell, Key, choose_cells, runs_of
 from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows
+from node2seq.experiments.progress import Say, progress
 from node2seq.experiments.render import render
-from node2seq.experiments.show import Say, progress
-from node2seq.experiments.store import Store
-from node2seq.experiments.summary import costs_of
-from node2seq.experiments.work import orphaned_keys, reproduce, stale_keys
+from node2seq.experiments.samples import costs_of
+from node2seq.experiments.store import RowStore
+from node2seq.experiments.workers import orphaned_keys, reproduce, stale_keys
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def run(request: Request, say: Say, live: bool = False) -> int:
     if request.render_only:
         return _render(request, say)
     runs = runs_of(cells, request.runs, request.epochs)
-    store = Store(request.results)
-    store.refresh()
+    store = RowStore(request.results)
     if request.retire and (stale := [*stale_keys(store, runs), *orphaned_keys(store, cells)]):
         say(f"{store.retire(stale)} rows of past recipes moved to {store.retired_path}")
     started, before = time.monotonic(), sum(run.key in store.rows for run in runs)
@@ -104,8 +103,7 @@ def run(request: Request, say: Say, live: bool = False) -> int:
 
 
 def _list(cells: list[Cell], request: Request, say: Say) -> int:
-    store = Store(request.results)
-    store.refresh()
+    store = RowStore(request.results)
     for cell in cells:
         done = sum(Key(*cell, seed) in store.rows for seed in range(request.runs))
         say(f"{cell}  {done}/{request.runs}")
@@ -133,12 +131,12 @@ def _check(cells: list[Cell], request: Request, say: Say) -> int:
 
 def _comparison_line(comparison: Comparison) -> str:
     row = comparison.row
-    key = Key.of(row)
-    made = f"made on {row['device']} at {(row['commit'] or 'an unknown commit')[:7]}"
+    key = row.key
+    made = f"made on {row.device} at {(row.commit or 'an unknown commit')[:7]}"
     where = "same machine type and code" if comparison.same_bits else made
     return (
         f"{'holds ' if comparison.passed else 'FAILS '} {key.cell}  seed {key.seed}  "
-        f"test {100 * row['test']:.2f} → {100 * comparison.test:.2f}  epoch {row['epoch']} → "
+        f"test {100 * row.test:.2f} → {100 * comparison.test:.2f}  epoch {row.epoch} → "
         f"{comparison.epoch}  (allowed {100 * comparison.allowed:.1f} points; {where})"
     )
 

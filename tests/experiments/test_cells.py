@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 import torch
+from result_rows import result_row
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Bench, Cell, Key, Store, cells_of, choose_cells, recipe_of, runs_of
-from node2seq.experiments.cells import recipe_from_row, recipe_to_row, same_recipe
+from node2seq.experiments import Cell, CellTrainer, RowStore, cells_of, choose_cells, recipe_of, runs_of
 from node2seq.experiments.paper import PLUS_OPTIONS, STUDIES, TABLES
+from node2seq.experiments.rows import ResultRow
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, plus
 from node2seq.recipes.plus import TRAINING_OPTIONS
 from node2seq.train.recipe import recipe
 from node2seq.train.settings import TrainSettings
 
+RealData = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 CELLS = choose_cells()
 
@@ -113,23 +115,24 @@ def test_baselines_are_trained_as_plus_is(monkeypatch: pytest.MonkeyPatch, plus_
 
 
 @pytest.mark.usefixtures("plus_on_texas")
-def test_only_the_directed_variant_keeps_directions(bench: Bench, real_data: Callable[..., Any]) -> None:
+def test_only_the_directed_variant_keeps_directions(
+    trainer: CellTrainer, real_data: Callable[..., Any]
+) -> None:
     real_data("texas", load)
     for variant in ("plus", "directed"):
         (run,) = runs_of([Cell("node2seq", "texas", variant)], 1)
-        (row,), failures = bench.train([run])
+        (row,), failures = trainer.train([run])
         assert not failures
-        assert row["variant"] == variant
-    assert {directed for column, directed in bench._graphs if column == "texas"} == {False, True}
-    ways = bench.graph("texas", directed=True).edge_index, bench.graph("texas").edge_index
+        assert row.key.variant == variant
+    assert {directed for column, directed in trainer._graphs if column == "texas"} == {False, True}
+    ways = trainer.graph("texas", directed=True).edge_index, trainer.graph("texas").edge_index
     assert [edges.size(1) for edges in ways if edges is not None] == [309, 2 * 279]
 
 
 def test_committed_rows_are_of_the_present_recipes() -> None:
-    store = Store(ROOT / "results")
-    rows = {Key.of(row): row for row in store.refresh()}
+    rows = RowStore(ROOT / "results").rows
     assert len(rows) >= 860
-    stale = [key for key, row in rows.items() if not same_recipe(row, recipe_of(key.cell))]
+    stale = [key for key, row in rows.items() if not row.is_of(recipe_of(key.cell))]
     assert not stale
 
 
@@ -154,36 +157,38 @@ def test_names_that_do_not_exist_are_refused() -> None:
 def test_a_recipe_survives_its_row() -> None:
     for cell in CELLS:
         recipe = recipe_of(cell)
-        row = {"recipe": json.loads(json.dumps(recipe_to_row(recipe)))}
-        assert same_recipe(row, recipe)
-        assert recipe_from_row(row["recipe"]).settings == recipe.settings
+        row = ResultRow.from_json(json.loads(json.dumps(result_row(cell, 0).to_json())))
+        assert row.is_of(recipe)
+        assert row.trained_with.settings == recipe.settings
         changed = replace(recipe, settings=replace(recipe.settings, lr=0.123))
-        assert not same_recipe(row, changed)
+        assert not row.is_of(changed)
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(torch.device("cpu"))
+def trainer() -> CellTrainer:
+    return CellTrainer(torch.device("cpu"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cell", dict.fromkeys([*CELLS, *choose_cells(["plus-2", "plus-3", "directed"])]), ids=str
 )
-def test_every_cell_trains_on_the_real_data(cell: Cell, bench: Bench, real_data: Callable[..., Any]) -> None:
+def test_every_cell_trains_on_the_real_data(
+    cell: Cell, trainer: CellTrainer, real_data: Callable[..., Any]
+) -> None:
     real_data(cell.column, load)
     (run,) = runs_of([cell], 1, epochs=2)
-    (row,), failures = bench.train([run])
+    (row,), failures = trainer.train([run])
     assert not failures
-    assert row["epochs"] == 2
-    assert 0 < row["val"] < 1
-    assert ("test_rest" in row) == cell.column.endswith("-f")
-    assert Key.of(row) == run.key
+    assert row.epochs == 2
+    assert 0 < row.val < 1
+    assert (row.test_rest is not None) == cell.column.endswith("-f")
+    assert row.key == run.key
 
 
-def test_a_run_is_the_same_every_time(bench: Bench, real_data: Callable[..., Any]) -> None:
+def test_a_run_is_the_same_every_time(trainer: CellTrainer, real_data: RealData) -> None:
     real_data("texas", load)
     for model in ("node2seq", "gat"):
         (run,) = runs_of([Cell(model, "texas")], 1, epochs=10)
-        (first,), (second,) = (bench.train([run])[0] for _ in range(2))
-        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+        (first,), (second,) = (trainer.train([run])[0] for _ in range(2))
+        assert replace(first, seconds=0, at=0) == replace(second, seconds=0, at=0)

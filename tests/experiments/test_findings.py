@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from result_rows import result_row
 
-from node2seq.experiments import Store
-from node2seq.experiments.cells import Cell, cell_of, recipe_of, recipe_to_row
+from node2seq.experiments import ResultRow, RowStore
+from node2seq.experiments.cells import Cell, cell_of
+from node2seq.experiments.history import Effort, Searched
 from node2seq.experiments.paper import TABLES
 from node2seq.experiments.render import build
-from node2seq.experiments.searches import Effort, Searched
-from node2seq.experiments.summary import Difference
+from node2seq.experiments.samples import Difference
 from node2seq.reporting.document import to_markdown
 
 ROOT = Path(__file__).parents[2]
 
 
-def rows_of(means: Mapping[Cell, float], spread: float = 0.0) -> list[dict[str, Any]]:
+def rows_of(means: Mapping[Cell, float], spread: float = 0.0) -> list[ResultRow]:
     """Ten rows of each cell around its mean in percent; ``spread`` alternates, and not alike in all cells."""
     return [
-        {
-            **cell._asdict(),
-            "seed": seed,
-            "test": (mean + spread * (-1) ** (seed // (1 + place % 3))) / 100,
-            "recipe": recipe_to_row(recipe_of(cell)),
-            "epochs": 1,
-            "seconds": 1.0,
-            "device": "a device",
-            "call": "one",
-            "jobs": 1,
-            "at": 1.0,
-        }
+        result_row(cell, seed, test=(mean + spread * (-1) ** (seed // (1 + place % 3))) / 100)
         for place, (cell, mean) in enumerate(means.items())
         for seed in range(10)
     ]
@@ -45,7 +36,7 @@ def line_of(table: str, label: str, column: str) -> Cell:
     return cell
 
 
-def opening(rows: list[dict[str, Any]], *rest: Any) -> str:
+def opening(rows: list[ResultRow], *rest: Any) -> str:
     text = to_markdown(build(rows, *rest))
     title, first, *_ = text.split("\n## ")
     assert title.startswith("# Results\n")
@@ -226,9 +217,9 @@ def test_it_is_told_which_cells_were_searched_again() -> None:
     texas, actor = Cell("node2seq", "texas"), Cell("node2seq", "actor")  # the paper prints 63.7 and 31.4
     rows = rows_of({Cell("gcn", "texas"): 60.0, texas: 66.0, actor: 33.0})
 
-    def past(means: Mapping[Cell, float], recipe: str = "past") -> list[dict[str, Any]]:
+    def past(means: Mapping[Cell, float], recipe: str = "past") -> list[ResultRow]:
         old = rows_of(means)
-        return [{**row, "recipe": {**row["recipe"], "row_normalize": recipe}} for row in old]
+        return [replace(row, recipe={**row.recipe, "row_normalize": recipe}) for row in old]
 
     assert "- The test rows of every cell were made once.\n" in opening(rows)
     text = opening(rows, [*past({texas: 60.0}), *past({texas: 65.0}, "later")])
@@ -252,8 +243,7 @@ def test_an_interval_is_judged_as_it_is_printed() -> None:
 
 def test_the_committed_rows_say_what_was_found() -> None:
     """Rows that change this change what the README says of the layer too."""
-    store = Store(ROOT / "results")
-    store.refresh()
+    store = RowStore(ROOT / "results")
     text = opening(list(store.rows.values()), store.retired())
     assert "first in 6 of 11 columns; by the paper's own figures, in 10." in text
     assert "No consistent difference from sorting neighbours by attention" in text

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Cell, Store, recipe_of
-from node2seq.experiments.cells import Key, recipe_to_row
+from node2seq.experiments import Cell, ResultRow, RowStore
 from node2seq.experiments.history import makings_of
 from node2seq.experiments.render import FORMATS, build, render
-from node2seq.experiments.summary import Sample, costs_of, paired_difference
+from node2seq.experiments.samples import Sample, costs_of, paired_difference
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import to_markdown
 from node2seq.train.recipe import recipe
@@ -22,35 +23,30 @@ from node2seq.train.recipe import recipe
 ROOT = Path(__file__).parents[2]
 
 
-def made_up_rows() -> list[dict]:
+def made_up_rows() -> list[ResultRow]:
     draw = random.Random(4)
-    rows = []
-    for model, column in (("gcn", "cora-f"), ("sgc", "cora-f"), ("gcn", "texas"), ("node2seq", "texas")):
-        for seed in range(20):
-            rows.append(
-                {
-                    **Key(model, column, "paper", "main", seed)._asdict(),
-                    "val": 0.8,
-                    "test": round(draw.uniform(0.6, 0.9), 3),
-                    "test_nodes": 1000,
-                    **({"test_rest": 0.7} if column == "cora-f" else {}),
-                    "epoch": 10,
-                    "epochs": 20,
-                    "seconds": 2.0,
-                    "recipe": recipe_to_row(recipe_of(Cell(model, column))),
-                    "device": "a device",
-                    "versions": {},
-                    "commit": None,
-                    "call": "first" if seed < 10 else "second",
-                    "jobs": 2,
-                    "at": float(seed),
-                }
-            )
-    return rows
+    return [
+        result_row(
+            Cell(model, column),
+            seed,
+            test=round(draw.uniform(0.6, 0.9), 3),
+            test_rest=0.7 if column == "cora-f" else None,
+            call="first" if seed < 10 else "second",
+            jobs=2,
+            at=float(seed),
+        )
+        for model, column in (("gcn", "cora-f"), ("sgc", "cora-f"), ("gcn", "texas"), ("node2seq", "texas"))
+        for seed in range(20)
+    ]
 
 
-def store_of(rows: list[dict], folder: Path) -> Path:
-    store = Store(folder)
+def changed(row: ResultRow, *, test: float = 0.0, **key: str) -> ResultRow:
+    """The row as one of another cell, with ``test`` added to its accuracy."""
+    return replace(row, key=row.key._replace(**key), test=row.test + test)
+
+
+def store_of(rows: list[ResultRow], folder: Path) -> Path:
+    store = RowStore(folder)
     for row in rows:
         store.append(row)
     return folder
@@ -78,7 +74,7 @@ def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 def test_figures_stand_beside_the_papers() -> None:
     rows = made_up_rows()
-    tests = [100 * row["test"] for row in rows if row["model"] == "gcn" and row["column"] == "cora-f"]
+    tests = [100 * row.test for row in rows if row.key.cell == Cell("gcn", "cora-f")]
     mean, sd = statistics.fmean(tests), statistics.stdev(tests)
     text = to_markdown(build(rows))
     difference = f"{mean - 81.6:+.1f}".replace("-", "−")
@@ -100,7 +96,7 @@ def section(text: str, title: str) -> str:
 
 
 def test_rows_of_other_variants_are_shown_apart() -> None:
-    rows = [{**row, "variant": "trial"} for row in made_up_rows()]
+    rows = [changed(row, variant="trial") for row in made_up_rows()]
     text = to_markdown(build(rows))
     assert "trial, main" in section(text, "Other runs")
     assert "(n = 20)<br>paper" not in text
@@ -109,11 +105,11 @@ def test_rows_of_other_variants_are_shown_apart() -> None:
 def test_plus_stands_beside_the_paper_and_never_in_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     own = recipe({"hidden_channels": 8, "taps": "scalar"}, {})
     monkeypatch.setitem(RECIPES["plus"], "node2seq", {"texas": own})
-    paper = [row for row in made_up_rows() if row["model"] == "node2seq"]
-    better = [{**row, "variant": "plus", "test": row["test"] + 0.05} for row in paper]
-    ablated = [{**row, "study": "without few weights per tap", "test": row["test"] - 0.01} for row in better]
+    paper = [row for row in made_up_rows() if row.key.model == "node2seq"]
+    better = [changed(row, variant="plus", test=0.05) for row in paper]
+    ablated = [changed(row, study="without few weights per tap", test=-0.01) for row in better]
     text = to_markdown(build([*paper, *better, *ablated]))
-    mean = statistics.fmean(100 * row["test"] for row in paper)
+    mean = statistics.fmean(100 * row.test for row in paper)
     assert f"{mean:.1f} ±" in section(text, "Table 3: ")
     assert f"{mean + 5:.1f} ±" not in section(text, "Table 3: ")
     assert f"{mean + 5:.1f} ±" in section(text, "Table 3 with options")
@@ -152,7 +148,7 @@ def test_tables_4_and_5_tell_their_paired_difference() -> None:
         ("gcn*", "main", 0.05),
     ):
         for row in made_up_rows()[:20]:
-            rows.append({**row, "model": model, "study": study, "test": row["test"] + more})
+            rows.append(changed(row, model=model, study=study, test=more))
     text = to_markdown(build(rows))
     assert "| with non-local − local | +2.0 (20 pairs)<br>[+2.0, +2.0] | – |" in section(text, "Table 4")
     assert r"| Node2Seq − GCN\* | −3.0 (20 pairs)<br>[−3.0, −3.0] | – |" in section(text, "Table 5")
@@ -161,14 +157,14 @@ def test_tables_4_and_5_tell_their_paired_difference() -> None:
 
 def test_retired_rows_are_told() -> None:
     rows = made_up_rows()
-    old = [{**row, "recipe": {**row["recipe"], "row_normalize": "past"}} for row in rows[:20]]
+    old = with_recipe(rows[:20], "past")
     assert "no row was ever made anew" in to_markdown(build(rows))
     assert "| Cora-F | GCN | main | 2 |" in to_markdown(build(rows, old))
 
 
-def with_recipe(rows: list[dict], row_normalize: str) -> list[dict]:
+def with_recipe(rows: list[ResultRow], row_normalize: str) -> list[ResultRow]:
     """The same rows as if made with another recipe."""
-    return [{**row, "recipe": {**row["recipe"], "row_normalize": row_normalize}} for row in rows]
+    return [replace(row, recipe={**row.recipe, "row_normalize": row_normalize}) for row in rows]
 
 
 def test_times_are_counted_by_what_the_rows_say() -> None:
@@ -176,7 +172,7 @@ def test_times_are_counted_by_what_the_rows_say() -> None:
     cell, own = Cell("gcn", "cora-f"), made_up_rows()[:20]
     first, second = with_recipe(own, "first"), with_recipe(own, "second")
 
-    def times(retired: list[dict], current: list[dict] = rows) -> list[int]:
+    def times(retired: list[ResultRow], current: list[ResultRow] = rows) -> list[int]:
         return [sample.n for sample in makings_of(current, retired)[cell]]
 
     assert times([]) == [20]
@@ -184,16 +180,16 @@ def test_times_are_counted_by_what_the_rows_say() -> None:
     assert times(first + own + second) == [20, 20, 20, 20]  # its recipe went and came back
     assert times(own) == [20, 20]  # made anew with the recipe that it had
     assert times(first[:5]) == [5, 20]  # stopped after five seeds
-    in_two_calls = [{**row, "call": "third" if row["seed"] < 7 else "fourth"} for row in first]
+    in_two_calls = [replace(row, call="third" if row.key.seed < 7 else "fourth") for row in first]
     assert times(in_two_calls) == [20, 20]
     assert times(first, current=rows[20:]) == [20]
-    means = [sample.mean for sample in makings_of(rows, [{**row, "test": 0.5} for row in first])[cell]]
-    assert means == [50.0, pytest.approx(100 * statistics.fmean(row["test"] for row in own))]
+    means = [sample.mean for sample in makings_of(rows, [replace(row, test=0.5) for row in first])[cell]]
+    assert means == [50.0, pytest.approx(100 * statistics.fmean(row.test for row in own))]
 
 
 def test_a_cell_that_was_dropped_was_not_made_twice() -> None:
     rows = made_up_rows()
-    dropped = [{**row, "study": "without node dropout"} for row in with_recipe(rows[60:], "past")]
+    dropped = [changed(row, study="without node dropout") for row in with_recipe(rows[60:], "past")]
     told = section(to_markdown(build(rows, dropped)), "How often")
     assert "Once for every cell: no row was ever made anew." in told
     assert "not made again" in told
@@ -220,11 +216,11 @@ def test_paired_differences() -> None:
 
 
 def test_wall_time_is_summed_over_calls() -> None:
-    rows = [row for row in made_up_rows() if row["model"] == "sgc"]
+    rows = [row for row in made_up_rows() if row.key.model == "sgc"]
     (cost,) = costs_of(rows)
     assert (cost.runs, cost.wall_seconds, cost.training_seconds) == (20, 9.0 + 19.0, 40.0)
     assert cost.together == "1"  # rows of before runs were trained together do not say so
-    (cost,) = costs_of([*rows[:10], *({**row, "together": [3, 4, 5]} for row in rows[10:])])
+    (cost,) = costs_of([*rows[:10], *(replace(row, together=[3, 4, 5]) for row in rows[10:])])
     assert cost.together == "1, 3"
     took = section(to_markdown(build(made_up_rows())), "What it took")
     assert "| Tables 2 to 6, all models | a device | 2 | 1 | 80 | 1600 | 160 s | 28 s |" in took

@@ -7,18 +7,25 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Key, Store
+from node2seq.experiments import Cell, Key, ResultRow, RowStore
 from node2seq.storage.jsonl import append_line
 
+TEXAS = Cell("gcn", "texas")
 
-def row(seed: int, **more: object) -> dict:
-    return {"model": "gcn", "column": "texas", "variant": "paper", "study": "main", "seed": seed, **more}
+
+def row(seed: int, **values: object) -> ResultRow:
+    return result_row(TEXAS, seed, **values)
+
+
+def seeds_in(folder: Path) -> list[int]:
+    return [key.seed for key in RowStore(folder).rows]
 
 
 def test_a_key_is_written_once(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     assert store.append(row(0, test=0.5))
     assert not store.append(row(0, test=0.9))
     assert [json.loads(line)["test"] for line in store.path.read_text().splitlines()] == [0.5]
@@ -26,36 +33,36 @@ def test_a_key_is_written_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [b'{"model": "gcn", "col', b"x" * 10_000])
 def test_half_a_line_is_cut_off_before_the_next(tmp_path: Path, left: bytes) -> None:
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     store.append(row(0))
     with store.path.open("ab") as file:
         file.write(left)
-    other = Store(tmp_path)
-    assert len(other.refresh()) == 1
+    other = RowStore(tmp_path)
+    assert len(other.rows) == 1
     assert other.append(row(1))
     assert [json.loads(line)["seed"] for line in store.path.read_text().splitlines()] == [0, 1]
-    assert [r["seed"] for r in store.refresh()] == [0, 1]
+    assert [r.key.seed for r in store.refresh()] == [0, 1]
     assert store.refresh() == []
 
 
 def test_half_a_first_line_is_cut_off_too(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl").write_bytes(b'{"model"')
-    assert Store(tmp_path).append(row(0))
-    assert len(Store(tmp_path).refresh()) == 1
+    assert RowStore(tmp_path).append(row(0))
+    assert seeds_in(tmp_path) == [0]
 
 
 def test_a_doubled_or_damaged_line_is_named(tmp_path: Path) -> None:
-    append_line(tmp_path / "runs.jsonl", row(0))
-    append_line(tmp_path / "runs.jsonl", row(0))
+    append_line(tmp_path / "runs.jsonl", row(0).to_json())
+    append_line(tmp_path / "runs.jsonl", row(0).to_json())
     with pytest.raises(Node2SeqError, match="stands in it twice"):
-        Store(tmp_path).refresh()
+        RowStore(tmp_path)
     (tmp_path / "runs.jsonl").write_text('{"model": "gcn"}\n')
     with pytest.raises(Node2SeqError, match="it is not a row"):
-        Store(tmp_path).refresh()
+        RowStore(tmp_path)
 
 
 def _hold(folder: Path, key: Key, ready, end) -> None:
-    with Store(folder).claim(key) as mine:
+    with RowStore(folder).claim(key) as mine:
         ready.put(mine)
         end.wait()
 
@@ -68,7 +75,7 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     holder = context.Process(target=_hold, args=(tmp_path, key, ready, end))
     holder.start()
     assert ready.get(timeout=60)
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     with store.claim(key) as mine:
         assert not mine
     with store.claim(key._replace(seed=1)) as mine:
@@ -82,8 +89,8 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
 def test_claims_leave_nothing_behind_and_the_file_of_former_versions_gives_way(tmp_path: Path) -> None:
     claims = tmp_path / ".claims"
     claims.write_bytes(b"")
-    store = Store(tmp_path)
-    with store.claim(Key.of(row(0))) as mine, store.claim(Key.of(row(1))) as other:
+    store = RowStore(tmp_path)
+    with store.claim(row(0).key) as mine, store.claim(row(1).key) as other:
         assert mine
         assert other
         assert len(list(claims.iterdir())) == 2
@@ -91,16 +98,16 @@ def test_claims_leave_nothing_behind_and_the_file_of_former_versions_gives_way(t
 
 
 def test_a_finished_run_cannot_be_claimed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    Store(tmp_path).append(row(0))
-    with store.claim(Key.of(row(0))) as mine:
+    store = RowStore(tmp_path)
+    RowStore(tmp_path).append(row(0))
+    with store.claim(row(0).key) as mine:
         assert not mine
 
 
 def _append_many(folder: Path, seeds: range) -> None:
-    store = Store(folder)
+    store = RowStore(folder)
     for seed in seeds:
-        store.append(row(seed, text="x" * 2000))
+        store.append(row(seed, versions={"text": "x" * 2000}))
 
 
 @pytest.mark.slow
@@ -114,17 +121,16 @@ def test_many_processes_write_at_once(tmp_path: Path) -> None:
         writer.start()
     for writer in writers:
         writer.join()
-    store = Store(tmp_path)
-    assert sorted(r["seed"] for r in store.refresh()) == list(range(80))
+    assert sorted(seeds_in(tmp_path)) == list(range(80))
 
 
 def test_retired_rows_are_kept_and_can_be_made_anew(tmp_path: Path) -> None:
-    store, other = Store(tmp_path), Store(tmp_path)
+    store, other = RowStore(tmp_path), RowStore(tmp_path)
     for seed in range(3):
         store.append(row(seed, test=0.1))
     other.refresh()
-    assert store.retire([Key.of(row(1)), Key.of(row(7))]) == 1
-    assert [r["seed"] for r in store.retired()] == [1]
+    assert store.retire([row(1).key, row(7).key]) == 1
+    assert [r.key.seed for r in store.retired()] == [1]
     assert store.append(row(1, test=0.2))
     other.refresh()
-    assert {key.seed: r["test"] for key, r in other.rows.items()} == {0: 0.1, 2: 0.1, 1: 0.2}
+    assert {key.seed: r.test for key, r in other.rows.items()} == {0: 0.1, 2: 0.1, 1: 0.2}

@@ -1,4 +1,4 @@
-"""Many trainings by several processes on one store, to be stopped and gone on with at any moment."""
+"""Many trainings by several processes on one store. Interrupt it at any time; the same call resumes."""
 
 from __future__ import annotations
 
@@ -14,56 +14,41 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
+from node2seq.budget import Budget, OutOfTime
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key, Run, recipe_of, same_recipe
-from node2seq.experiments.store import Row, Store
-from node2seq.experiments.training import Bench, describe_machine
+from node2seq.experiments.cells import Cell, Key, Run, recipe_of
+from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.store import RowStore
+from node2seq.experiments.training import Call, CellTrainer
 
-OnRows = Callable[[Sequence[Row]], None]
+OnRows = Callable[[Sequence[ResultRow]], None]
 
 _POLL_SECONDS = 0.2
 _CPU_NODES = 1000
 _CPU_TOGETHER = 5
 
 
-class OutOfTime(Exception):  # noqa: N818 (nothing went wrong)
-    """The time that a call was given is over."""
-
-
 @dataclass(frozen=True)
-class Order:
-    """What the workers of one call are to do; the same for all of them.
+class Job:
+    """What the workers of one call do; the same for all of them.
 
     Args:
         runs: The trainings.
         folder: Where the rows are kept.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``; with ``cuda``, workers take turns with the GPUs.
         root: The folder of the data sets; None for the usual places.
-        call: A name for this call, so that its wall time can be told from its rows.
-        started: When it began, in seconds since 1970.
-        budget_seconds: Stop after so much time; unfinished trainings leave nothing behind.
-        jobs: How many workers there are.
-        commit: The commit of the code.
+        call: What the rows say of this call.
+        budget: When to stop; unfinished trainings leave nothing behind.
     """
 
     runs: tuple[Run, ...]
     folder: str
     device: str
     root: str | None
-    call: str
-    started: float
-    budget_seconds: float | None
-    jobs: int
-    commit: str | None
-
-    @property
-    def seconds_left(self) -> float:
-        """Until the budget is spent."""
-        if self.budget_seconds is None:
-            return float("inf")
-        return self.started + self.budget_seconds - time.time()
+    call: Call
+    budget: Budget
 
 
 def reproduce(
@@ -82,110 +67,105 @@ def reproduce(
     Args:
         runs: The trainings.
         folder: Where the rows are kept.
-        device: See :class:`Order`.
+        device: See :class:`Job`.
         jobs: How many processes work at once; 1 works in this one.
-        budget_seconds: See :class:`Order`.
-        root: See :class:`Order`.
+        budget_seconds: Stop after that time.
+        root: See :class:`Job`.
         commit: What the rows say of the code; found out if not given.
         on_rows: Called with new rows as they arrive, whichever process made them.
     """
     if jobs < 1:
-        raise Node2SeqError(f"jobs={jobs}", "somebody has to do the work", "Give 1 or more")
-    store = Store(folder)
-    store.refresh()
+        raise Node2SeqError(f"jobs={jobs}", "at least one process has to work", "Give 1 or more")
+    store = RowStore(folder)
     check_recipes(store, runs)
     todo = tuple(run for run in runs if run.key not in store.rows)
     if todo:
         pick_device(device)  # says at once what is wrong with it
-        order = Order(
-            runs=todo,
-            folder=str(folder),
-            device=device,
-            root=root,
-            call=uuid.uuid4().hex[:12],
-            started=time.time(),
-            budget_seconds=budget_seconds,
-            jobs=min(jobs, len(todo)),
-            commit=commit or source_commit(),
-        )
-        if order.jobs == 1:
-            work(order, 0, on_row=lambda row: on_rows([row]))
+        budget = Budget(budget_seconds)
+        call = Call(uuid.uuid4().hex[:12], budget.started, min(jobs, len(todo)), commit or source_commit())
+        job = Job(todo, str(folder), device, root, call, budget)
+        if call.jobs == 1:
+            work(job, 0, on_row=lambda row: on_rows([row]))
         else:
-            _work_together(order, store, on_rows)
+            _work_together(job, store, on_rows)
     store.refresh()
     return sum(run.key not in store.rows for run in runs)
 
 
-def check_recipes(store: Store, runs: Sequence[Run]) -> None:
-    """Refuse to mix rows of the present recipes with rows of past ones."""
+def check_recipes(store: RowStore, runs: Sequence[Run]) -> None:
+    """Refuse to mix rows of the current recipes with rows of earlier ones."""
     stale = stale_keys(store, runs)
     if stale:
         raise Node2SeqError(
             f"{store.path}: {len(stale)} rows, the first of them {stale[0].cell}, seed {stale[0].seed}",
             "the recipe has changed since they were made, and no row is made twice",
-            "Move them to retired.jsonl with --retire, and they are made anew",
+            "Move them to retired.jsonl with --retire, and they are made again",
         )
 
 
-def stale_keys(store: Store, runs: Sequence[Run]) -> list[Key]:
-    """The keys of rows that were made with another recipe than the present one."""
-    return [
-        run.key for run in runs if run.key in store.rows and not same_recipe(store.rows[run.key], run.recipe)
-    ]
+def stale_keys(store: RowStore, runs: Sequence[Run]) -> list[Key]:
+    """The keys of rows that were made with another recipe than the current one."""
+    return [run.key for run in runs if run.key in store.rows and not store.rows[run.key].is_of(run.recipe)]
 
 
-def orphaned_keys(store: Store, cells: Sequence[Cell]) -> list[Key]:
-    """The keys of past rows beside ``cells`` that no run replaces: of options that a recipe lost since."""
+def orphaned_keys(store: RowStore, cells: Sequence[Cell]) -> list[Key]:
+    """The keys of earlier rows beside ``cells`` that no run replaces: of options that a recipe lost since."""
     known, whose = set(cells), {(cell.model, cell.column, cell.variant) for cell in cells}
     return [
         key
         for key, row in store.rows.items()
         if key.cell not in known
         and (key.model, key.column, key.variant) in whose
-        and not same_recipe(row, recipe_of(key.cell))
+        and not row.is_of(recipe_of(key.cell))
     ]
 
 
-def work(order: Order, number: int, on_row: Callable[[Row], None] = lambda _: None) -> None:
-    """Train what nobody else trains until nothing is left or the time is over.
+def work(job: Job, number: int, on_row: Callable[[ResultRow], None] = lambda _: None) -> None:
+    """Train what no other worker trains until nothing is left or the budget is spent.
 
     Args:
-        order: What to do.
+        job: What to do.
         number: Which of the workers this is.
         on_row: Called with each row that this worker has made.
     """
-    device = _device_of(order.device, number)
+    device = _device_of(job.device, number)
     threads = torch.get_num_threads()
-    store, bench = Store(order.folder), Bench(device, order.root)
-    machine = describe_machine(device)
+    store, trainer = RowStore(job.folder), CellTrainer(device, job.root, job.call)
     try:
         # Workers start at different places, so that they do not all ask for the same claims.
-        groups = groups_of(order.runs, device)
-        start = number * len(groups) // order.jobs
+        groups = groups_of(job.runs, device)
+        start = number * len(groups) // job.call.jobs
         todo = [*groups[start:], *groups[:start]]
         while todo := [group for group in todo if any(run.key not in store.rows for run in group)]:
-            found = False
-            for group in todo:
-                _check_time(order)
-                with ExitStack() as claims:
-                    mine = [run for run in group if claims.enter_context(store.claim(run.key))]
-                    if not mine:
-                        continue
-                    found = True
-                    rows, failures = bench.train(mine, on_epoch=lambda: _check_time(order))
-                    for row in rows:
-                        row |= {**machine, "commit": order.commit, "call": order.call, "jobs": order.jobs}
-                        row["at"] = round(time.time() - order.started, 3)
-                        if store.append(row):
-                            on_row(row)
-                    for key, reason in failures.items():
-                        raise Node2SeqError(f"{key.cell}, seed {key.seed}", reason, "Change its recipe")
-            if not found:  # others are at work on what is left; should one of them die, it is taken over
+            trained = [_train_unclaimed(group, store, trainer, job.budget, on_row) for group in todo]
+            if not any(trained):  # others work on what is left; should one of them die, it is taken over
                 time.sleep(_POLL_SECONDS)
     except OutOfTime:
         return
     finally:
         torch.set_num_threads(threads)
+
+
+def _train_unclaimed(
+    group: Sequence[Run],
+    store: RowStore,
+    trainer: CellTrainer,
+    budget: Budget,
+    on_row: Callable[[ResultRow], None],
+) -> bool:
+    """Train the runs of a group that no other worker has claimed; False if there is none."""
+    budget.check()
+    with ExitStack() as claims:
+        ours = [run for run in group if claims.enter_context(store.claim(run.key))]
+        if not ours:
+            return False
+        rows, failures = trainer.train(ours, on_epoch=budget.check)
+        for row in rows:
+            if store.append(row):
+                on_row(row)
+        for key, reason in failures.items():
+            raise Node2SeqError(f"{key.cell}, seed {key.seed}", reason, "Change its recipe")
+    return True
 
 
 def together_on(device: torch.device, column: str) -> int | None:
@@ -211,11 +191,6 @@ def groups_of(runs: Sequence[Run], device: torch.device) -> list[tuple[Run, ...]
     return groups
 
 
-def _check_time(order: Order) -> None:
-    if order.seconds_left <= 0:
-        raise OutOfTime
-
-
 def _device_of(name: str, number: int) -> torch.device:
     device = pick_device(name)
     if device.type == "cuda" and device.index is None:
@@ -223,12 +198,12 @@ def _device_of(name: str, number: int) -> torch.device:
     return device
 
 
-def _work_together(order: Order, store: Store, on_rows: OnRows) -> None:
+def _work_together(job: Job, store: RowStore, on_rows: OnRows) -> None:
     """Start the workers, pass on their rows, and leave no worker behind."""
     # A fresh interpreter each: a forked one can use neither CUDA nor the thread pools of this one.
     context = multiprocessing.get_context("spawn")
     workers: list[BaseProcess] = [
-        context.Process(target=_work_in_process, args=(order, number)) for number in range(order.jobs)
+        context.Process(target=_work_in_process, args=(job, number)) for number in range(job.call.jobs)
     ]
     try:
         for worker in workers:
@@ -251,13 +226,13 @@ def _work_together(order: Order, store: Store, on_rows: OnRows) -> None:
         raise Node2SeqError(
             f"all {len(failed)} workers ended with status {failed[0]}",
             "the rows that were made before are kept",
-            "See their messages above; the same command goes on where they stopped",
+            "See their messages above; run the same command to resume",
         )
 
 
-def _work_in_process(order: Order, number: int) -> None:
+def _work_in_process(job: Job, number: int) -> None:
     _end_with_parent()
-    work(order, number)
+    work(job, number)
 
 
 def _end_with_parent() -> None:

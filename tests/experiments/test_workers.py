@@ -16,14 +16,15 @@ from typing import Any
 
 import pytest
 import torch
+from result_rows import result_row
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Bench, Run, Store, choose_cells, reproduce, runs_of
+from node2seq.experiments import Cell, CellTrainer, ResultRow, RowStore, Run, choose_cells, reproduce, runs_of
 from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
 from node2seq.experiments.verb import Request, run
-from node2seq.experiments.work import _end_with_parent, groups_of
+from node2seq.experiments.workers import _end_with_parent, groups_of
 
 ARGUMENTS = [
     "3",
@@ -64,8 +65,12 @@ def small_runs(count: int = 2) -> list:
     return runs_of(choose_cells(["3"], ["texas"], ["gcn", "sgc"]), count, epochs=5)
 
 
-def comparable(row: dict) -> dict:
-    return {key: value for key, value in row.items() if key not in ("seconds", "at", "call", "jobs")}
+def rows_in(folder: Path) -> list[ResultRow]:
+    return list(RowStore(folder).rows.values())
+
+
+def comparable(row: ResultRow) -> ResultRow:
+    return replace(row, seconds=0.0, at=0.0, call="", jobs=1)
 
 
 def test_a_second_call_does_nothing(tmp_path: Path) -> None:
@@ -77,12 +82,12 @@ def test_a_second_call_does_nothing(tmp_path: Path) -> None:
     assert len(seen) == 4
     assert (tmp_path / "runs.jsonl").read_bytes() == before
     assert reproduce(small_runs(3), str(tmp_path), device="cpu") == 0
-    assert len(Store(tmp_path).refresh()) == 6
+    assert len(rows_in(tmp_path)) == 6
 
 
 def test_a_row_tells_everything(tmp_path: Path) -> None:
     reproduce(small_runs(1), str(tmp_path), device="cpu", commit="abc")
-    row = Store(tmp_path).refresh()[0]
+    row, *_ = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
     needed = {"model", "column", "variant", "study", "seed", "val", "test", "epoch", "seconds", "recipe"}
     assert needed | {"device", "versions", "commit", "call", "at"} <= row.keys()
     assert (row["variant"], row["study"]) == ("paper", "main")
@@ -109,25 +114,25 @@ def test_runs_of_a_cell_are_one_program() -> None:
 
 def test_rows_made_together_say_so_and_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reproduce(small_runs(), str(tmp_path / "two"), device="cpu")
-    rows = Store(tmp_path / "two").refresh()
-    assert [row["together"] for row in rows] == [[0, 1]] * 4
+    rows = rows_in(tmp_path / "two")
+    assert [row.together for row in rows] == [[0, 1]] * 4
     company: list[list[int]] = []
-    train = Bench.train
+    train = CellTrainer.train
 
-    def watched(bench: Bench, runs: Sequence[Run]) -> Any:
+    def watched(trainer: CellTrainer, runs: Sequence[Run]) -> Any:
         company.append([run.key.seed for run in runs])
-        return train(bench, runs)
+        return train(trainer, runs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Bench, "train", watched)
+        patched.setattr(CellTrainer, "train", watched)
         assert (
             run(Request(check=4, check_seed=1, device="cpu", results=tmp_path / "two"), lambda _: None) == 0
         )
     assert company == [[0, 1]] * 4
     reproduce(small_runs(1), str(tmp_path / "grown"), device="cpu")
     reproduce(small_runs(3), str(tmp_path / "grown"), device="cpu")
-    grown = Store(tmp_path / "grown").refresh()
-    assert [row["together"] for row in grown] == [[0], [0], [1, 2], [1, 2], [1, 2], [1, 2]]
+    grown = rows_in(tmp_path / "grown")
+    assert [row.together for row in grown] == [[0], [0], [1, 2], [1, 2], [1, 2], [1, 2]]
 
 
 def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
@@ -135,7 +140,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> No
     bad = replace(bad, recipe=bad.recipe.updated(lr=1e38))
     with pytest.raises(Node2SeqError, match=r"texas gcn, seed 1.*the loss became"):
         reproduce([good, bad], str(tmp_path), device="cpu")
-    assert [row["seed"] for row in Store(tmp_path).refresh()] == [0]
+    assert [row.key.seed for row in rows_in(tmp_path)] == [0]
 
 
 def test_the_wall_time_of_all_calls_is_told(tmp_path: Path) -> None:
@@ -143,15 +148,15 @@ def test_the_wall_time_of_all_calls_is_told(tmp_path: Path) -> None:
     request = parse([*ARGUMENTS[:5], "--epochs", "2", "--device", "cpu", "--results", str(tmp_path)])
     for runs in (1, 2):
         assert run(replace(request, runs=runs), lines.append) == 0
-    rows = Store(tmp_path).refresh()
-    assert len({row["call"] for row in rows}) == 2
-    last: dict[str, float] = {row["call"]: row["at"] for row in rows}
+    rows = rows_in(tmp_path)
+    assert len({row.call for row in rows}) == 2
+    last: dict[str, float] = {row.call: row.at for row in rows}
     assert f"All calls so far: 2 of these runs in {sum(last.values()):.1f} s on" in lines[-1]
 
 
 def test_no_time_leaves_nothing_behind(tmp_path: Path) -> None:
     assert reproduce(small_runs(), str(tmp_path), device="cpu", budget_seconds=0.0) == 4
-    assert Store(tmp_path).refresh() == []
+    assert rows_in(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -159,9 +164,7 @@ def test_two_processes_make_the_rows_of_one(tmp_path: Path) -> None:
     reproduce(small_runs(), str(tmp_path / "one"), device="cpu")
     seen: list = []
     reproduce(small_runs(), str(tmp_path / "two"), device="cpu", jobs=2, on_rows=seen.extend)
-    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
-    one.refresh()
-    two.refresh()
+    one, two = RowStore(tmp_path / "one"), RowStore(tmp_path / "two")
     assert len(seen) == 4
     assert {key: comparable(row) for key, row in one.rows.items()} == {
         key: comparable(row) for key, row in two.rows.items()
@@ -177,23 +180,22 @@ def test_a_changed_recipe_is_not_mixed_with_old_rows(tmp_path: Path) -> None:
         ("3",), ("texas",), ("gcn", "sgc"), 2, device="cpu", epochs=6, retire=True, results=tmp_path
     )
     assert run(request, lambda _: None) == 0
-    store = Store(tmp_path)
-    assert {row["epochs"] for row in store.refresh()} == {6}
-    assert len(store.retired()) == 4
+    assert {row.epochs for row in rows_in(tmp_path)} == {6}
+    assert len(RowStore(tmp_path).retired()) == 4
 
 
 def test_rows_of_a_study_that_a_recipe_lost_are_retired(tmp_path: Path) -> None:
     reproduce(small_runs(), str(tmp_path), device="cpu")
-    store = Store(tmp_path)
-    gcn = next(row for row in store.refresh() if row["model"] == "gcn")
-    store.append({**gcn, "study": "readout=mean"})
+    store = RowStore(tmp_path)
+    gcn = next(row for row in store.rows.values() if row.key.model == "gcn")
+    store.append(replace(gcn, key=gcn.key._replace(study="readout=mean")))
     request = Request(
         ("3",), ("texas",), ("gcn", "sgc"), 2, device="cpu", epochs=5, retire=True, results=tmp_path
     )
     assert run(request, lambda _: None) == 0
-    kept = Store(tmp_path)
-    assert len(kept.refresh()) == 4
-    assert [row["study"] for row in kept.retired()] == ["readout=mean"]
+    kept = RowStore(tmp_path)
+    assert len(kept.rows) == 4
+    assert [row.key.study for row in kept.retired()] == ["readout=mean"]
 
 
 def test_check_holds_and_notices_a_wrong_row(tmp_path: Path) -> None:
@@ -217,8 +219,8 @@ def test_check_holds_and_notices_a_wrong_row(tmp_path: Path) -> None:
 
 
 def test_the_tolerance_of_other_machines() -> None:
-    small = {"val": 0.5, "test": 0.5, "epoch": 3, "test_nodes": 39}
-    large = {**small, "test_nodes": 1000}
+    large = result_row(Cell("gcn", "texas"), 0, val=0.5, test=0.5, epoch=3, test_nodes=1000)
+    small = replace(large, test_nodes=39)
     assert Comparison(small, 0.1, 0.5 + 4 / 39, 9, same_bits=False).passed
     assert not Comparison(small, 0.1, 0.5 + 5 / 39, 9, same_bits=False).passed
     assert Comparison(large, 0.1, 0.53, 9, same_bits=False).passed
@@ -308,7 +310,7 @@ def _kill_during(folder: Path, after_rows: int) -> None:
         str(folder),
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    store, patience = Store(folder), time.monotonic() + 120
+    store, patience = RowStore(folder), time.monotonic() + 120
     while process.poll() is None and time.monotonic() < patience:
         store.refresh()
         if len(store.rows) >= after_rows:
@@ -341,8 +343,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_doubled(tmp_path: Path, kills: 
         while not _nobody_works_in(tmp_path) and time.monotonic() < patience:
             time.sleep(0.05)
         assert _nobody_works_in(tmp_path), "a worker outlived the command"
-        store = Store(tmp_path)
-        store.refresh()
+        store = RowStore(tmp_path)
         assert kept.items() <= store.rows.items(), "a row was lost or changed"
         kept = dict(store.rows)
     assert run(parse([*ARGUMENTS, "--results", str(tmp_path)]), lambda _: None) == 0

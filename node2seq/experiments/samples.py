@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from node2seq.experiments.cells import Cell, Key
-from node2seq.experiments.store import Row
+from node2seq.experiments.cells import Cell
+from node2seq.experiments.rows import ResultRow
 
 #: Where a mean can stand to the paper's; the error is that of the mean over our runs.
 VERDICTS = ("at or above", "within one standard error", "below")
@@ -61,12 +61,12 @@ class Difference:
         return (round(self.low, 1) > 0) - (round(self.high, 1) < 0)
 
 
-def samples_of(rows: Iterable[Row], figure: str = "test") -> dict[Cell, Sample]:
+def samples_of(rows: Iterable[ResultRow], figure: str = "test") -> dict[Cell, Sample]:
     """The runs by cell; ``figure`` names what of each row to take, and rows without it are left out."""
     tests: dict[Cell, dict[int, float]] = {}
-    for row in sorted((row for row in rows if figure in row), key=Key.of):
-        key = Key.of(row)
-        tests.setdefault(key.cell, {})[key.seed] = 100 * row[figure]
+    for row in sorted(rows, key=lambda row: row.key):
+        if (accuracy := getattr(row, figure)) is not None:
+            tests.setdefault(row.key.cell, {})[row.key.seed] = 100 * accuracy
     return {cell: Sample(by_seed) for cell, by_seed in tests.items()}
 
 
@@ -96,22 +96,22 @@ class Cost:
     together: str
 
 
-def costs_of(rows: Sequence[Row]) -> list[Cost]:
+def costs_of(rows: Sequence[ResultRow]) -> list[Cost]:
     """By device. The wall time of a call is when its last row came; calls are summed."""
     costs = []
-    for device in sorted({row["device"] for row in rows}):
-        own = [row for row in rows if row["device"] == device]
+    for device in sorted({row.device for row in rows}):
+        own = [row for row in rows if row.device == device]
         last: dict[str, float] = {}
         for row in own:
-            last[row["call"]] = max(row["at"], last.get(row["call"], 0.0))
-        jobs = sorted({row["jobs"] for row in own})
-        together = sorted({len(row.get("together", [0])) for row in own})
+            last[row.call] = max(row.at, last.get(row.call, 0.0))
+        jobs = sorted({row.jobs for row in own})
+        together = sorted({1 if row.together is None else len(row.together) for row in own})
         costs.append(
             Cost(
                 device=device,
                 runs=len(own),
-                epochs=sum(row["epochs"] for row in own),
-                training_seconds=sum(row["seconds"] for row in own),
+                epochs=sum(row.epochs for row in own),
+                training_seconds=sum(row.seconds for row in own),
                 wall_seconds=sum(last.values()),
                 jobs=", ".join(map(str, jobs)),
                 together=", ".join(map(str, together)),

@@ -1,4 +1,4 @@
-"""What is seen while the tables are made: a live table on a terminal, lines elsewhere."""
+"""Progress while the tables are made: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from node2seq.experiments.cells import Cell, Key, Run
-from node2seq.experiments.store import Row
+from node2seq.experiments.rows import ResultRow
 
 Say = Callable[[str], None]
 
 
 @contextmanager
 def progress(
-    runs: Sequence[Run], done: dict[Key, Row], say: Say, live: bool
-) -> Iterator[Callable[[Sequence[Row]], None]]:
+    runs: Sequence[Run], done: dict[Key, ResultRow], say: Say, live: bool
+) -> Iterator[Callable[[Sequence[ResultRow]], None]]:
     """Show rows as they arrive.
 
     Args:
@@ -30,14 +30,14 @@ def progress(
     if live and (rich := _rich()):
         with rich.live.Live(board.draw(rich), refresh_per_second=4) as screen:
 
-            def show(rows: Sequence[Row]) -> None:
+            def show(rows: Sequence[ResultRow]) -> None:
                 board.add(rows)
                 screen.update(board.draw(rich))
 
             yield show
     else:
 
-        def tell(rows: Sequence[Row]) -> None:
+        def tell(rows: Sequence[ResultRow]) -> None:
             for row in rows:
                 board.add([row])
                 say(board.line(row))
@@ -48,7 +48,7 @@ def progress(
 class Board:
     """Which trainings are done, and with what."""
 
-    def __init__(self, runs: Sequence[Run], done: dict[Key, Row]) -> None:
+    def __init__(self, runs: Sequence[Run], done: dict[Key, ResultRow]) -> None:
         self.total = len(runs)
         self._wanted: dict[Cell, set[int]] = {}
         for run in runs:
@@ -59,20 +59,19 @@ class Board:
         self.add([done[run.key] for run in runs if run.key in done])
         self._before = self.made
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[ResultRow]) -> None:
         """Count rows; those of other calls on the same store are left out."""
         for row in rows:
-            key = Key.of(row)
+            key = row.key
             if key.seed in self._wanted.get(key.cell, ()):
-                self._tests[key.cell].append(100 * row["test"])
+                self._tests[key.cell].append(100 * row.test)
                 self.made += 1
 
-    def line(self, row: Row) -> str:
+    def line(self, row: ResultRow) -> str:
         """One line for a new row."""
-        key = Key.of(row)
         return (
-            f"{self.made}/{self.total}  {key.cell}  seed {key.seed}  val {100 * row['val']:.1f}  "
-            f"test {100 * row['test']:.1f}  epoch {row['epoch']}/{row['epochs']}  {row['seconds']:.1f} s"
+            f"{self.made}/{self.total}  {row.key.cell}  seed {row.key.seed}  val {100 * row.val:.1f}  "
+            f"test {100 * row.test:.1f}  epoch {row.epoch}/{row.epochs}  {row.seconds:.1f} s"
             f"  {self._left()}"
         )
 
