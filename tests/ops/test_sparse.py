@@ -178,7 +178,7 @@ def test_training_takes_them_and_ends_as_with_the_dense_ones(real_data):
     settings = TrainSettings(epochs=5)
     assert data.x is not None
     fitter = Fitter(model := _gcn(data), data, split, settings)
-    assert isinstance(fitter._program.x, ops.SparseRows)
+    assert isinstance(fitter._trainer.x, ops.SparseRows)
     losses = [fitter.step().loss for _ in range(5)]
     reached = fitter.finish()
     assert evaluate(model, data, split.test) == reached.test
