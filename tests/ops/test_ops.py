@@ -98,7 +98,9 @@ def test_float32_error_is_at_most_twice_the_literal_one(backend, readout, kernel
     for name, truth, found, plain in zip(
         ("out", "x", "weight"), exact, run(ours, torch.float32), run(by_hand, torch.float32), strict=True
     ):
-        error, allowed = (found - truth).norm(), 2 * (plain - truth).norm()
+        # And one rounding of the whole: how lucky the literal one is depends on the processor.
+        error = (found - truth).norm()
+        allowed = 2 * (plain - truth).norm() + torch.finfo(torch.float32).eps * truth.norm()
         assert error <= allowed, f"{name}: {error:.3e} > {allowed:.3e}"
 
 
