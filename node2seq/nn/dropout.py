@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from node2seq.errors import Node2SeqError
+from node2seq.nn.steps import step_of_pass
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.sparse import SparseRows
 
@@ -18,7 +19,12 @@ class Dropout(nn.Module):
     """Counter-based dropout that counts its own steps.
 
     The seed is drawn from PyTorch's global generator when the module is made or reset. Seed and step are
-    buffers: a state dict is all that it takes to go on exactly where a run was interrupted.
+    buffers: a state dict is all that it takes to resume exactly where a run was interrupted.
+
+    Under :mod:`torch.utils.checkpoint` a recomputed pass drops the same elements as the first one, in
+    compiled code too. This needs ``preserve_rng_state=True``, the default; without it, the backward pass
+    raises an error. A checkpointed pass draws one number from PyTorch's global generator. Two passes that
+    start from the same generator state, before either is recomputed, drop the same elements.
 
     Args:
         p (float or torch.Tensor): The probability of dropping an element; or one for each of R runs, [R],
@@ -62,9 +68,10 @@ class Dropout(nn.Module):
         """Drops elements of ``x`` while training."""
         if not self.drops:
             return x
-        how = (self.p, self.seed, self.step, self.layer, nodes, self.whole_rows)
+        step, count = step_of_pass(self.seed, self.step)
+        how = (self.p, self.seed, step, self.layer, nodes, self.whole_rows)
         x = x.drop(*how) if isinstance(x, SparseRows) else counter_dropout(x, *how)
-        self.step.add_(1)
+        self.step.add_(count)
         return x
 
     def extra_repr(self) -> str:
