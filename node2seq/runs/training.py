@@ -97,7 +97,8 @@ def train_series(
 ) -> list[RunResult]:
     """Train runs of one graph and model together; resume where an earlier process stopped or was killed.
 
-    As many as fit into memory are trained at once, and their state is saved as a whole.
+    As many as fit into memory are trained at once, and their state is saved as a whole. Each ends as it does
+    alone up to rounding; resumed, with the same bits.
 
     Args:
         runs: What to train, and the run folder of each. They may differ in their seeds.

@@ -80,8 +80,10 @@ def train_many(
 ) -> list[TrainingOutcome]:
     """Train all of ``trainings`` on the graph ``data`` and return their outcomes in the same order.
 
-    Each outcome is that of the training alone. A run whose loss stops being finite ends with an error and
-    leaves the others as they are.
+    Each outcome is that of the training alone up to rounding: a batch of matrix products is not rounded as
+    single ones are on every processor, and in float32 a long training may choose another epoch for it. The
+    same runs together give the same bits. A run whose loss stops being finite ends with an error and leaves
+    the others as they are.
 
     Args:
         data: The graph, with features as they are: the recipes say whether to normalise their rows.
@@ -113,7 +115,7 @@ def train_many(
             except torch.OutOfMemoryError:
                 if len(part) == 1:
                     raise
-                half = len(part) // 2  # both start anew, and end as they would have
+                half = len(part) // 2  # both start anew, and end as they would have, up to rounding
                 waiting = [part[:half], part[half:], *waiting]
     return [outcomes[number] for number in range(len(trainings))]
 

@@ -20,7 +20,7 @@ PER_RUN = frozenset(
 
 
 def stack(models: Sequence[nn.Module]) -> nn.Module:
-    """One model that computes what each of ``models`` computes, [R, N, D].
+    """One model that computes what each of ``models`` computes, [R, N, D], up to rounding.
 
     Options of :data:`PER_RUN` that differ become tensors [R]; any other difference is an error.
     """
