@@ -1,29 +1,22 @@
-"""The command line: each verb is one file here, and one call to a public function.
+"""The command line: ``commands`` defines each verb's flags, and each verb is one file.
 
 Nothing here imports torch before a verb runs, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
 
-import typer
+from typing import TYPE_CHECKING, Any
 
-from node2seq.cli import bench, data, evaluate, info, predict, reproduce, train, tune
-from node2seq.cli.root import Root
+if TYPE_CHECKING:
+    from node2seq.cli.typer_app import app
 
-app = typer.Typer(
-    cls=Root,
-    help="Graph convolutions over sorted neighbours: score, rank, convolve, read out.",
-    epilog="Example: node2seq train cora-r --baseline gcn",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("train", epilog=train.EPILOG)(train.train)
-app.command("tune", epilog=tune.EPILOG)(tune.tune)
-app.command("evaluate", epilog=evaluate.EPILOG)(evaluate.evaluate)
-app.command("predict", epilog=predict.EPILOG)(predict.predict)
-app.command("info", epilog=info.EPILOG)(info.info)
-app.command("bench", epilog=bench.EPILOG)(bench.bench)
-app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
-app.add_typer(data.app, name="data")
+__all__ = ["app"]
+
+
+def __getattr__(name: str) -> Any:
+    # Late, because some commands also run where typer is not installed.
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from node2seq.cli.typer_app import app
+
+    return app

@@ -3,60 +3,35 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from node2seq.benchmarking.rows import Machine, Row
-    from node2seq.benchmarking.short import Short
-
-EPILOG = """Examples:
-
-node2seq bench
-
-node2seq bench --device cpu --json rows.jsonl
-"""
+from node2seq.benchmarking.layers import CHANNELS
+from node2seq.benchmarking.rows import Machine, Row, append_rows, device_title
+from node2seq.benchmarking.short import Short, short_benchmark
+from node2seq.cli.commands import BenchFlags
+from node2seq.cli.output import step_teller
+from node2seq.environment import pick_device
+from node2seq.errors import Node2SeqError
 
 
-def bench(
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Write the figures, a JSON line a case.",
-            show_default="no file",
-        ),
-    ] = None,
-) -> None:
-    """Time the layer with each backend that runs here, beside PyG's GATConv: a minute at most."""
-    from node2seq.benchmarking.rows import Machine, append_rows
-    from node2seq.benchmarking.short import short_benchmark
-    from node2seq.environment import pick_device
-    from node2seq.errors import Node2SeqError
-
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise Node2SeqError(str(json_file), "its folder does not exist", "Create it first")
-    place = pick_device(device)
+def bench(flags: BenchFlags) -> None:
+    """Time the layer, show a table and write the rows."""
+    file = flags.json_file
+    if file is not None and not file.absolute().parent.is_dir():
+        raise Node2SeqError(str(file), "its folder does not exist", "Create it first")
+    place = pick_device(flags.device)
     machine = Machine.here(place)
-    found = short_benchmark(place, lambda line: typer.echo(line, err=True))
-    if json_file is not None:
-        json_file.unlink(missing_ok=True)
-        append_rows(json_file, found.rows, machine)
+    found = short_benchmark(place, step_teller(quiet=False))
+    if file is not None:
+        file.unlink(missing_ok=True)
+        append_rows(file, found.rows, machine)
     _show(found, machine)
 
 
 def _show(found: Short, machine: Machine) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from node2seq.benchmarking.layers import CHANNELS
-    from node2seq.benchmarking.rows import device_title
-
     # A file or a pipe has no width of its own.
     console = Console() if sys.stdout.isatty() else Console(width=110)
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())

@@ -5,47 +5,39 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-EPILOG = """Examples:
+from node2seq import ops
+from node2seq.cli.commands import InfoFlags
+from node2seq.cli.output import echo
+from node2seq.environment import describe, pick_device
+from node2seq.nn.models import MODELS
+from node2seq.runs.folder import RunFolder
+from node2seq.runs.result import RunResult
+from node2seq.train.recipe import model_options
+from node2seq.train.settings import TrainSettings
 
-node2seq info
 
-node2seq info --model node2seq
-
-node2seq info runs/cora-r-node2seq-s0
-"""
-
-
-def info(
-    run: Annotated[Path | None, typer.Argument(help="Run folder.", show_default="this installation")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Tell the options of this model and of training.", show_default="none")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-) -> None:
-    """Tell versions and devices, the options of a model, or what a run is."""
-    if model is not None:
-        found = _model(model)
-    elif run is not None:
-        found = _run(run)
+def info(flags: InfoFlags) -> None:
+    """Show versions and devices, the options of a model, or what a run is."""
+    if flags.model is not None:
+        found = _model(flags.model)
+    elif flags.run is not None:
+        found = _run(flags.run)
     else:
         found = _installation()
-    if as_json:
-        typer.echo(json.dumps(found))
+    if flags.as_json:
+        echo(json.dumps(found))
     else:
         _show(found)
 
 
 def _installation() -> dict[str, Any]:
-    import torch
-
-    from node2seq import ops
-    from node2seq.environment import describe, pick_device
-    from node2seq.nn.models import MODELS
-
     found = describe(pick_device("auto"))
     found["cuda devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     found["backends"] = list(ops.BACKEND_NAMES[1:])
@@ -54,9 +46,6 @@ def _installation() -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    from node2seq.train.recipe import model_options
-    from node2seq.train.settings import TrainSettings
-
     options = model_options(name)
     return {
         "options": {key: None if p.default is p.empty else p.default for key, p in options.items()},
@@ -65,9 +54,6 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    from node2seq.runs.folder import RunFolder
-    from node2seq.runs.result import RunResult
-
     folder = RunFolder(path)
     config, run = folder.config, folder.run
     found: dict[str, Any] = {
@@ -90,10 +76,6 @@ def _run(path: Path) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(show_header=False, box=None)
     for key, value in _flat(found):
         table.add_row(Text(key, style="bold"), Text(value))

@@ -1,4 +1,4 @@
-"""Which runs a ``train`` command means, and in which folders: new ones, or ones to go on with."""
+"""Which runs a ``train`` command means, and in which folders: new ones, or ones to resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERIES_FILE = "series.json"
 
 @dataclass(frozen=True)
 class Job:
-    """One run to train. ``resume``: what is in the folder is this run's, and training goes on from it."""
+    """One run to train. ``resume``: what is in the folder is this run's, and training resumes from it."""
 
     config: RunConfig
     folder: Path
@@ -37,7 +37,7 @@ def new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool) -> l
             raise Node2SeqError(
                 str(folder),
                 "it holds a series of runs, and nothing is overwritten",
-                "Go on with `--resume`, or give another folder with `--out`",
+                "Resume with `--resume`, or give another folder with `--out`",
             )
     else:
         if RunFolder(folder).exists:
@@ -64,7 +64,7 @@ def jobs_of(folder: Path) -> list[Job]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is a folder that training can go on in."""
+    """Whether a path is a folder that training can be resumed in."""
     return (path / "config.json").is_file() or (path / SERIES_FILE).is_file()
 
 
@@ -73,7 +73,7 @@ def newest_run() -> Path:
     folder = newest_folder(RUNS, None, ("config.json", SERIES_FILE))
     if folder is None:
         raise Node2SeqError(
-            f"the folder {RUNS}", "there is no run in it to go on with", "Name one: `--resume RUN`"
+            f"the folder {RUNS}", "there is no run in it to resume", "Name one: `--resume RUN`"
         )
     return folder
 

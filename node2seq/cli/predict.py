@@ -4,60 +4,35 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-EPILOG = """Examples:
-
-node2seq predict runs/karate-node2seq-s0 --out predictions.csv
-
-node2seq predict runs/nodes-node2seq-s0 --edges new_edges.csv --nodes new_nodes.csv --out new.parquet
-"""
+from node2seq.cli.commands import PredictFlags
+from node2seq.cli.output import echo, step_teller
+from node2seq.cli.tables import check_table_name, write_embeddings, write_predictions
+from node2seq.runs.inference import predict_run
 
 
-def predict(
-    run: Annotated[Path, typer.Argument(help="Run folder.", show_default=False)],
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Table to write, .csv or .parquet: id, label, one probability per class.", show_default=False
-        ),
-    ],
-    edges: Annotated[
-        Path | None, typer.Option(help="Edges of a new graph.", show_default="the graph of the run")
-    ] = None,
-    nodes: Annotated[
-        Path | None, typer.Option(help="Nodes of a new graph.", show_default="the graph of the run")
-    ] = None,
-    embeddings: Annotated[
-        Path | None,
-        typer.Option(help="Also write the nodes' embeddings, .csv or .parquet.", show_default="none"),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-) -> None:
-    """Predict the class of every node: of the graph that a run was trained on, or of a new one."""
-    from node2seq.cli.progress import step_teller
-    from node2seq.cli.tables import check_table_name, write_embeddings, write_predictions
-    from node2seq.runs.inference import predict_run
-
-    for table in (out, embeddings):
+def predict(flags: PredictFlags) -> None:
+    """Predict every node and write the tables."""
+    for table in (flags.out, flags.embeddings):
         if table is not None:
             check_table_name(table)  # before the work, not after it
     prediction = predict_run(
-        run,
-        edges=None if edges is None else str(edges),
-        nodes=None if nodes is None else str(nodes),
-        embeddings=embeddings is not None,
-        device=device,
-        say=step_teller(as_json),
+        flags.run,
+        edges=_text(flags.edges),
+        nodes=_text(flags.nodes),
+        embeddings=flags.embeddings is not None,
+        device=flags.device,
+        say=step_teller(flags.as_json),
     )
-    write_predictions(out, prediction)
-    if embeddings is not None:
-        write_embeddings(embeddings, prediction)
-    if as_json:
-        written = {"out": str(out), "embeddings": None if embeddings is None else str(embeddings)}
-        typer.echo(json.dumps({"nodes": len(prediction.node_ids), **written}))
+    write_predictions(flags.out, prediction)
+    if flags.embeddings is not None:
+        write_embeddings(flags.embeddings, prediction)
+    if flags.as_json:
+        written = {"out": str(flags.out), "embeddings": _text(flags.embeddings)}
+        echo(json.dumps({"nodes": len(prediction.node_ids), **written}))
     else:
-        typer.echo(f"{len(prediction.node_ids)} nodes predicted: {out}")
+        echo(f"{len(prediction.node_ids)} nodes predicted: {flags.out}")
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

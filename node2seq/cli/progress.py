@@ -18,14 +18,6 @@ LINE_SECONDS = 10.0
 OnEpoch = Callable[["EpochRecord"], None]
 
 
-def step_teller(quiet: bool) -> Callable[[str], None]:
-    """Return what tells the steps before training, which take a while on large files: lines on stderr."""
-    from rich.console import Console
-
-    console = Console(stderr=True, quiet=quiet)
-    return lambda line: console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
 @contextmanager
 def progress(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpoch]:
     """Show the epochs of one training run on ``console``."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from node2seq.cli.commands import GraphFlags, TrainFlags
 from node2seq.errors import Node2SeqError
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import RunConfig, Source
@@ -12,35 +14,59 @@ from node2seq.runs.pretrained import complete_options
 from node2seq.runs.recipe_file import DEFAULT_MODEL, RecipeFile
 from node2seq.train.recipe import model_options, parse_setting
 
-
-@dataclass(frozen=True)
-class Given:
-    """What the command line says; None is what it leaves out."""
-
-    source: Source
-    model: str | None = None
-    variant: str | None = None
-    baseline: str | None = None
-    seed: int | None = None
-    device: str | None = None
-    split_rule: str | None = None
-    epochs: int | None = None
-    class_weights: bool | None = None
-    assignments: tuple[str, ...] = ()
+_READING = ("source", "target", "id", "split", "features", "categorical", "ignore", "delimiter")
 
 
-def check_source(source: Source) -> None:
-    """Refuse what names no graph, or two."""
+def source_of(flags: GraphFlags) -> Source:
+    """The graph that the flags name, with the paths as they were given; it may name none or two."""
+    reading: dict[str, Any] = {}
+    for name in _READING:
+        if given := getattr(flags, name):
+            reading[name] = list(given) if isinstance(given, tuple) else given
+    if flags.fill is not None:
+        reading["fill"] = _number_or_word(flags.fill)
+    if flags.directed:
+        reading["directed"] = True
+    return Source(
+        name=flags.name,
+        root=_text(flags.data_root),
+        edges=_text(flags.edges),
+        nodes=_text(flags.nodes),
+        label=flags.label,
+        reading=reading,
+    )
+
+
+def lasting(source: Source) -> Source:
+    """The source with paths that still mean the same files when a run is resumed from elsewhere."""
+    paths = {name: getattr(source, name) for name in ("root", "edges", "nodes")}
+    given = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
+    return replace(source, **given)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _number_or_word(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def checked(source: Source) -> Source:
+    """Refuse a source that names no graph, or two."""
     if source.name is None and source.edges is None and source.nodes is None:
         raise Node2SeqError(
-            "no graph",
-            "training needs one",
+            "the graph",
+            "it is missing",
             "Name a data set (`node2seq data list` shows them) or give --edges, --nodes and --label",
         )
     if source.name is not None and source.files:
         raise Node2SeqError(
             f"the data set {source.name} and {source.files[0]}",
-            "a run has one graph",
+            "these are two graphs",
             "Give a name or files, not both",
         )
     misplaced = sorted(set(source.reading) - {"directed"}) + (["label"] if source.label else [])
@@ -50,12 +76,13 @@ def check_source(source: Source) -> None:
             "it tells how to read files of your own",
             "Leave it out",
         )
+    return source
 
 
-def make_config(given: Given, file: RecipeFile) -> RunConfig:
+def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
     """Put recipe, file and flags together: flags override the file, which overrides the recipe."""
-    source = file.source if given.source == Source() else given.source
-    check_source(source)
+    source = lasting(source_of(given))
+    source = checked(file.source if source == Source() else source)
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
@@ -65,12 +92,12 @@ def make_config(given: Given, file: RecipeFile) -> RunConfig:
         source = replace(source, reading={**source.reading, "directed": True})
     config = RunConfig(
         source=source,
-        split_rule=_first(given.split_rule, file.split_rule, None),
+        split_rule=file.split_rule,
         seed=seed,
         device=_first(given.device, file.device, "auto"),
     )
-    flags = {"epochs": given.epochs, "class_weights": given.class_weights}
-    flags = {key: value for key, value in flags.items() if value is not None}
+    flags: dict[str, Any] = {} if given.epochs is None else {"epochs": given.epochs}
+    flags |= {"class_weights": True} if given.class_weights else {}
     assigned = dict(parse_setting(model, text, "--set") for text in given.assignments)
     own = _with_recipe(config, variant, model, file.values | assigned | flags)
     baseline = _first(given.baseline, file.baseline, None)

@@ -42,7 +42,7 @@ def start(console: Console, begun: RunStart, with_graph: bool) -> None:
     for warning in begun.warnings:
         line(f"[yellow]warning:[/] {escape(warning)}")
     epochs = begun.config.settings.epochs - begun.epoch
-    state = f"goes on after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
+    state = f"resumes after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
     line(
         f"[bold]{begun.config.model}[/]: {state}, about {about.seconds_per_epoch * epochs:.0f} s "
         f"and {about.training_bytes / 2**30:.1f} GiB → {escape(str(begun.folder))}"

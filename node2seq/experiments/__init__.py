@@ -1,7 +1,6 @@
 """The paper's tables, reproduced: cells → trainings → rows → rendered tables.
 
-Needs torch, torch_geometric and numpy alone. ``python -m node2seq.experiments`` is ``node2seq reproduce``
-where the command line is not installed.
+Needs torch, torch_geometric and numpy alone, as ``python -m node2seq reproduce`` does.
 """
 
 from node2seq.experiments.cells import RUNS, Cell, Key, Run, cells_of, choose_cells, recipe_of, runs_of

@@ -58,12 +58,14 @@ class RunGraph:
 
 def open_graph(config: RunConfig, say: Say | None = None) -> RunGraph:
     """Read the graph that a run is trained on."""
-    source = config.source
+    return _ready(read_source(config.source, say), config.row_normalize)
+
+
+def read_source(source: Source, say: Say | None = None) -> Data:
+    """Read a graph by name or from files."""
     if source.name is not None:
-        data = load(source.name, root=source.root, say=say, **source.reading)
-    else:
-        data = read_graph(source.edges, source.nodes, source.label, say=say, **source.reading)
-    return _ready(data, config.row_normalize)
+        return load(source.name, root=source.root, say=say, **source.reading)
+    return read_graph(source.edges, source.nodes, source.label, say=say, **source.reading)
 
 
 def open_again(folder: RunFolder, say: Say | None = None) -> RunGraph:

@@ -11,12 +11,12 @@ KARATE = ("train", "karate", "--epochs", "2", "--set", "hidden_channels=4")
 BAD = {
     "no graph": (
         ["train"],
-        "Error: no graph: training needs one. Name a data set (`node2seq data list` shows them) or give "
+        "Error: the graph: it is missing. Name a data set (`node2seq data list` shows them) or give "
         "--edges, --nodes and --label.",
     ),
     "name and files": (
         ["train", "karate", "--edges", "/e.csv"],
-        "Error: the data set karate and /e.csv: a run has one graph. Give a name or files, not both.",
+        "Error: the data set karate and /e.csv: these are two graphs. Give a name or files, not both.",
     ),
     "label of a data set": (
         ["train", "karate", "--label", "kind"],
@@ -77,11 +77,11 @@ BAD = {
     ),
     "resume of nothing": (
         ["train", "--resume"],
-        "Error: the folder runs: there is no run in it to go on with. Name one: `--resume RUN`.",
+        "Error: the folder runs: there is no run in it to resume. Name one: `--resume RUN`.",
     ),
     "resume of no run": (
         ["train", "--resume", "runs/none"],
-        "Error: runs/none: there is no run in this folder to go on with. Check the path.",
+        "Error: runs/none: there is no run in this folder to resume. Check the path.",
     ),
     "something else in --out": (
         [*KARATE, "--out", "."],
@@ -143,7 +143,7 @@ def test_options_of_a_resumed_run_are_refused(cli):
     done = cli("train", "--resume", "runs/karate-node2seq-s0", "--epochs", "9")
     assert done.status == 2
     assert done.err == (
-        "Error: --resume with --epochs: a run that goes on keeps what it was started with. "
+        "Error: --resume with --epochs: a resumed run keeps the settings that it was started with. "
         "Leave --epochs out, or start a new run.\n"
     )
 

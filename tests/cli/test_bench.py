@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
 
@@ -11,7 +10,7 @@ import torch
 
 from node2seq.benchmarking import agreement, short
 from node2seq.benchmarking.graphs import Size
-from node2seq.cli import bench as verb
+from node2seq.cli.commands import COMMANDS
 
 TINY = (Size("tiny", 40, 200), Size("small", 80, 600))
 
@@ -25,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_verb_prints_a_table_and_writes_rows(cli, tmp_path):
-    examples = [shlex.split(line)[1:] for line in verb.EPILOG.splitlines() if line.startswith("node2seq ")]
+    examples = [shlex.split(line)[1:] for line in COMMANDS["bench"].examples]
     assert len(examples) == 2
     for example in examples:
         done = cli(*example)
@@ -43,11 +42,3 @@ def test_the_verb_refuses_a_folder_that_is_not_there_before_it_measures(cli):
     assert done.status != 0
     assert "nowhere/rows.jsonl" in done.err
     assert "comparing" not in done.err
-
-
-def test_every_option_of_the_verb_tells_its_default(cli):
-    shown = cli("bench", "--help").out
-    for name in inspect.signature(verb.bench).parameters:
-        assert f"--{name.removesuffix('_file')}" in shown
-    assert "auto" in shown
-    assert "no file" in shown

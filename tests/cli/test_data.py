@@ -67,7 +67,7 @@ def test_check_of_a_known_set_and_of_both():
     result = run.invoke(app, ["data", "check", "karate", "--edges", "e.csv"])
     assert result.exit_code == 2
     assert result.stderr == (
-        "Error: --edges with the data set karate: that is for your own files. Give one or the other.\n"
+        "Error: the data set karate and e.csv: these are two graphs. Give a name or files, not both.\n"
     )
 
 

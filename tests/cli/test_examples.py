@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import MISSING
 from pathlib import Path
 
 import pytest
 
-from node2seq.cli import evaluate, info, predict, train, tune
+from node2seq.cli.commands import COMMANDS
+from node2seq.cli.flags import definitions
 from node2seq.data import load, write_graph
 
 
-def examples(*epilogs: str) -> list[list[str]]:
-    text = "\n".join(epilogs).replace("Example: ", "")
-    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("node2seq ")]
+def examples(*verbs: str) -> list[list[str]]:
+    return [shlex.split(line)[1:] for verb in verbs for line in COMMANDS[verb].examples]
 
 
-TRAIN = examples(train.EPILOG)
-OTHERS = examples(evaluate.EPILOG, predict.EPILOG, info.EPILOG)
+TRAIN = examples("train")
+OTHERS = examples("evaluate", "predict", "info")
 
 
 def test_there_are_as_many_as_we_think():
@@ -44,19 +45,16 @@ def test_examples(cli, real_data, tmp_path: Path):
         assert done.out
 
 
-@pytest.mark.parametrize("verb", ["train", "tune", "evaluate", "predict", "info"])
-def test_every_option_is_documented_with_its_default(cli, verb: str):
-    import inspect
-    from typing import get_type_hints
-
-    modules = {"train": train, "tune": tune, "evaluate": evaluate, "predict": predict, "info": info}
-    function = getattr(modules[verb], verb)
-    hints = get_type_hints(function, include_extras=True)
-    shown = cli(verb, "--help").out
-    for name, parameter in inspect.signature(function).parameters.items():
-        option = hints[name].__metadata__[0]
-        assert option.help, name
-        told = option.show_default or parameter.default is parameter.empty or parameter.default is False
-        assert told or name in ("name", "edges", "nodes", "label", "run"), f"{name} does not tell its default"
-    assert "--json" in shown
-    assert "Example" in shown
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_flag_is_documented_with_its_default(cli, verb: str):
+    shown = cli(*verb.split(), "--help").out
+    known = list(definitions(COMMANDS[verb].flags))
+    assert known
+    for each in known:
+        assert each.typed in shown
+        assert each.flag.help.endswith((".", "…")), each.field
+        told = each.flag.shown or each.default is MISSING or each.default is False
+        allowed = ("name", "edges", "nodes", "label", "check", "epochs", "commit")
+        assert told or each.field in allowed, f"{each.field} does not tell its default"
+    for example in COMMANDS[verb].examples:
+        assert example in " ".join(shown.split())

@@ -10,9 +10,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from node2seq.cli import tune
+from node2seq.cli.commands import COMMANDS
 from node2seq.data import load, make_split, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
@@ -38,7 +38,7 @@ def test_examples(cli, real_data):
     write_graph(load("karate"), "edges.csv", "nodes.csv")
     nodes = Path("nodes.csv")
     nodes.write_text(nodes.read_text().replace("label", "kind", 1))
-    examples = [shlex.split(line)[1:] for line in tune.EPILOG.splitlines() if line.startswith("node2seq ")]
+    examples = [shlex.split(line)[1:] for line in COMMANDS["tune"].examples]
     assert len(examples) == 3
     for example in examples:
         done = cli(*example)
@@ -120,7 +120,7 @@ def test_the_page_stands_alone_and_shows_what_mattered(cli):
         (["texas", "--trials", "1"], "trials=1: too few"),
         (["texas", "--fix", "lr=fast"], "--fix lr='fast': it should be a number"),
         (["texas", "--label", "x"], "it tells how to read files of your own"),
-        ([], "no graph"),
+        ([], "the graph: it is missing"),
     ],
 )
 def test_bad_input_ends_in_a_sentence_before_any_work(cli, arguments, message):
@@ -148,17 +148,20 @@ def test_without_optuna_halving_still_works(cli, monkeypatch):
     assert cli("tune", "karate", "--model", "mlp", "--sampler", "halving", *SHORT).status == 0
 
 
-def test_a_terminal_sees_how_far_a_program_is():
-    console = Console(file=StringIO(), force_terminal=True, width=120)
-    with tune._progress(console) as (say, tell):
+def test_a_terminal_sees_how_far_a_program_is(monkeypatch):
+    terminal = StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    with tune._progress(quiet=False) as (say, tell):
         assert tell is not None
         tell(Standing(program=2, programs=5, runs=40, share=0.5))
         say("[a line]")
-    shown = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    shown = terminal.getvalue()
     assert "program 2 of 5, 40 runs" in shown
     assert "[a line]" in shown
-    plain = Console(file=StringIO())
-    with tune._progress(plain) as (_, tell):
+    monkeypatch.setattr(sys, "stdout", StringIO())
+    with tune._progress(quiet=False) as (_, tell):
         assert tell is None, "a log file gets lines only"
 
 

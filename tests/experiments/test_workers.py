@@ -18,12 +18,13 @@ import pytest
 import torch
 from result_rows import result_row
 
+from node2seq.cli.commands import ReproduceFlags
+from node2seq.cli.flags import read
+from node2seq.cli.reproduce import reproduce as run
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
 from node2seq.experiments import Cell, CellTrainer, ResultRow, RowStore, Run, choose_cells, reproduce, runs_of
-from node2seq.experiments.__main__ import parse
 from node2seq.experiments.check import Comparison
-from node2seq.experiments.verb import Request, run
 from node2seq.experiments.workers import _end_with_parent, groups_of
 
 ARGUMENTS = [
@@ -32,6 +33,7 @@ ARGUMENTS = [
     "texas",
     "--models",
     "gcn",
+    "--models",
     "sgc",
     "--runs",
     "4",
@@ -42,7 +44,7 @@ ARGUMENTS = [
 ]
 BARE = """
 import sys
-banned = {"typer", "rich", "pydantic", "safetensors", "polars", "matplotlib", "networkx", "pandas"}
+banned = {"typer", "rich", "safetensors", "polars", "matplotlib", "networkx", "pandas"}
 class Block:
     def find_spec(self, name, path=None, target=None):
         frame = sys._getframe(1)
@@ -51,7 +53,7 @@ class Block:
         if frame and "node2seq" in frame.f_globals.get("__name__", "") and name.split(".")[0] in banned:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Block())
-from node2seq.experiments.__main__ import main
+from node2seq.__main__ import main
 main()
 """
 
@@ -67,6 +69,11 @@ def small_runs(count: int = 2) -> list:
 
 def rows_in(folder: Path) -> list[ResultRow]:
     return list(RowStore(folder).rows.values())
+
+
+def small_flags(results: Path, **others: Any) -> ReproduceFlags:
+    names: dict[str, Any] = {"tables": ("3",), "columns": ("texas",), "models": ("gcn", "sgc")}
+    return ReproduceFlags(**names, runs=2, device="cpu", results=results, **others)
 
 
 def comparable(row: ResultRow) -> ResultRow:
@@ -126,7 +133,8 @@ def test_rows_made_together_say_so_and_hold(tmp_path: Path, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(CellTrainer, "train", watched)
         assert (
-            run(Request(check=4, check_seed=1, device="cpu", results=tmp_path / "two"), lambda _: None) == 0
+            run(ReproduceFlags(check=4, check_seed=1, device="cpu", results=tmp_path / "two"), lambda _: None)
+            == 0
         )
     assert company == [[0, 1]] * 4
     reproduce(small_runs(1), str(tmp_path / "grown"), device="cpu")
@@ -145,9 +153,9 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> No
 
 def test_the_wall_time_of_all_calls_is_told(tmp_path: Path) -> None:
     lines: list[str] = []
-    request = parse([*ARGUMENTS[:5], "--epochs", "2", "--device", "cpu", "--results", str(tmp_path)])
+    flags = replace(small_flags(tmp_path, epochs=2), models=("gcn",))
     for runs in (1, 2):
-        assert run(replace(request, runs=runs), lines.append) == 0
+        assert run(replace(flags, runs=runs), lines.append) == 0
     rows = rows_in(tmp_path)
     assert len({row.call for row in rows}) == 2
     last: dict[str, float] = {row.call: row.at for row in rows}
@@ -176,10 +184,7 @@ def test_a_changed_recipe_is_not_mixed_with_old_rows(tmp_path: Path) -> None:
     changed = runs_of(choose_cells(["3"], ["texas"], ["gcn", "sgc"]), 2, epochs=6)
     with pytest.raises(Node2SeqError, match="--retire"):
         reproduce(changed, str(tmp_path), device="cpu")
-    request = Request(
-        ("3",), ("texas",), ("gcn", "sgc"), 2, device="cpu", epochs=6, retire=True, results=tmp_path
-    )
-    assert run(request, lambda _: None) == 0
+    assert run(small_flags(tmp_path, epochs=6, retire=True), lambda _: None) == 0
     assert {row.epochs for row in rows_in(tmp_path)} == {6}
     assert len(RowStore(tmp_path).retired()) == 4
 
@@ -189,10 +194,7 @@ def test_rows_of_a_study_that_a_recipe_lost_are_retired(tmp_path: Path) -> None:
     store = RowStore(tmp_path)
     gcn = next(row for row in store.rows.values() if row.key.model == "gcn")
     store.append(replace(gcn, key=gcn.key._replace(study="readout=mean")))
-    request = Request(
-        ("3",), ("texas",), ("gcn", "sgc"), 2, device="cpu", epochs=5, retire=True, results=tmp_path
-    )
-    assert run(request, lambda _: None) == 0
+    assert run(small_flags(tmp_path, epochs=5, retire=True), lambda _: None) == 0
     kept = RowStore(tmp_path)
     assert len(kept.rows) == 4
     assert [row.key.study for row in kept.retired()] == ["readout=mean"]
@@ -201,7 +203,7 @@ def test_rows_of_a_study_that_a_recipe_lost_are_retired(tmp_path: Path) -> None:
 def test_check_holds_and_notices_a_wrong_row(tmp_path: Path) -> None:
     reproduce(small_runs(), str(tmp_path), device="cpu")
     lines: list[str] = []
-    request = Request(check=4, check_seed=1, device="cpu", results=tmp_path)
+    request = ReproduceFlags(check=4, check_seed=1, device="cpu", results=tmp_path)
     assert run(request, lines.append) == 0
     assert "3 points" in lines[0]
     assert lines[-1].startswith("4 of 4 rows hold")
@@ -233,23 +235,11 @@ def test_the_command_line_of_the_bare_core(tmp_path: Path) -> None:
     """Where typer, rich and the rest are not installed."""
     arguments = [*ARGUMENTS, "--runs", "1", "--results", str(tmp_path), "--docs", str(tmp_path / "docs")]
     done = subprocess.run(
-        [sys.executable, "-c", BARE, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", BARE, "reproduce", *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "2 runs made" in done.stdout
     assert (tmp_path / "docs" / "results.md").exists()
-
-
-def test_both_command_lines_ask_for_the_same() -> None:
-    pytest.importorskip("typer")
-    import inspect
-
-    from node2seq.cli.reproduce import reproduce as verb
-
-    fields = set(Request.__dataclass_fields__)
-    assert set(inspect.signature(verb).parameters) == fields
-    assert parse([]) == Request()
-    assert {**vars(parse([]))}.keys() == fields
 
 
 def _sleep_as_worker(path: Path) -> None:
@@ -302,7 +292,8 @@ def _kill_during(folder: Path, after_rows: int) -> None:
     command = [
         sys.executable,
         "-m",
-        "node2seq.experiments",
+        "node2seq",
+        "reproduce",
         *ARGUMENTS,
         "--jobs",
         "2",
@@ -346,7 +337,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_doubled(tmp_path: Path, kills: 
         store = RowStore(tmp_path)
         assert kept.items() <= store.rows.items(), "a row was lost or changed"
         kept = dict(store.rows)
-    assert run(parse([*ARGUMENTS, "--results", str(tmp_path)]), lambda _: None) == 0
+    assert run(read(ReproduceFlags, [*ARGUMENTS, "--results", str(tmp_path)], ""), lambda _: None) == 0
     lines = (tmp_path / "runs.jsonl").read_text().splitlines()
     keys = {(row["model"], row["seed"]) for row in map(json.loads, lines)}
     assert len(lines) == len(keys) == 8
