@@ -191,7 +191,7 @@ class _Session:
         )
         model = _untrained(entry, config.seed, self.device)
         x, _, y = graph_tensors(model, self.data)
-        if not self._new_models:
+        if not self._new_models:  # the first: all runs have the same graph
             check_features(x)
         check_split(split_parts(split, y.device), y)
         described = {

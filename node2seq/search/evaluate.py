@@ -117,7 +117,7 @@ class Evaluator:
             for (trial, seed), outcome in zip(runs, outcomes, strict=True):
                 result = outcome.result
                 epoch = result.best.epoch if result else None
-                rows.append((trial, seed, outcome.judged, epoch, outcome.error, outcome.seconds))
+                rows.append((trial, seed, outcome.cross_fitted, epoch, outcome.error, outcome.seconds))
             self.trials.add(rows)
             took = time.monotonic() - started
             self.budget.longest = max(self.budget.longest, took)
@@ -148,7 +148,7 @@ class Evaluator:
 
     def _training(self, trial: Trial, seed: int) -> Training:
         recipe = self.base.updated(**trial.settings)
-        return Training(self.model, recipe, self._split(seed), seed, judge=True)
+        return Training(self.model, recipe, self._split(seed), seed, cross_fit=True)
 
     def _split(self, seed: int) -> Split:
         """The split of a seed without its test nodes."""

@@ -35,6 +35,8 @@ class WeightAverages:
 
     def by_name(self, model: nn.Module) -> dict[str, Tensor]:
         """The averages under the names that the model has for the parameters; shared ones have several."""
+        if not self.tensors:
+            return {}
         by_id = {id(p): average for p, average in zip(self._parameters, self.tensors, strict=True)}
         named = model.named_parameters(remove_duplicate=False)
         return {name: by_id[id(p)] for name, p in named if id(p) in by_id}

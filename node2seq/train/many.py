@@ -24,15 +24,15 @@ from node2seq.train.trainer import LOOK_EVERY, Trainer
 class Training:
     """One run: a model of :data:`node2seq.nn.models.MODELS`, how and on which nodes it is trained.
 
-    ``seed`` draws its initial weights and decides about its dropout. With ``judge``, its outcome says what it
-    is worth without a look at the test nodes, see :class:`TrainingOutcome`.
+    ``seed`` draws its initial weights and decides about its dropout. With ``cross_fit``, its outcome says
+    what it is worth without a look at the test nodes, see :class:`TrainingOutcome`.
     """
 
     model: str
     recipe: Recipe
     split: SplitLike
     seed: int
-    judge: bool = False
+    cross_fit: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class TrainingOutcome:
     """What became of a training: its result, or the error that ended it.
 
     ``model`` holds the weights of the best epoch, if models are kept. ``seconds`` is the time of the runs
-    that were trained together, divided by their number. ``judged``, if asked for, is the validation accuracy
-    by cross-fitting: the nodes of each fold are judged in the epoch that those of the other folds choose, so
-    it is no overestimate as the best epoch's is.
+    that were trained together, divided by their number. ``cross_fitted``, if asked for, is the validation
+    accuracy by cross-fitting: the nodes of each fold are judged in the epoch that those of the
+    other folds choose, so it is no overestimate as the best epoch's is.
     """
 
     result: FitResult | None
     error: str | None
     model: nn.Module | None
     seconds: float
-    judged: float | None = None
+    cross_fitted: float | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _train(
 
 def _trainer(graph: Data, trainings: Sequence[Training], capture: bool) -> Trainer:
     folds = None
-    if trainings[0].judge:  # all of them, or none
+    if trainings[0].cross_fit:  # all of them, or none
         folds = [fold_numbers(t.split.val.numel(), FOLDS, t.seed) for t in trainings]
     return Trainer(
         [untrained(training, graph) for training in trainings],
@@ -175,10 +175,10 @@ def _collect(trainer: Trainer, members: Sequence[int], keep_models: bool) -> dic
     figures = zip(members, trainer.runs, trainer.results(), trainer.cross_fitted(), strict=True)
     seconds = trainer.seconds_per_run
     outcomes = {}
-    for i, (number, run, result, judged) in enumerate(figures):
+    for i, (number, run, result, accuracy) in enumerate(figures):
         if run.error is None:
             model = trainer.model_of(i) if keep_models else None
-            outcomes[number] = TrainingOutcome(result, None, model, seconds, judged)
+            outcomes[number] = TrainingOutcome(result, None, model, seconds, accuracy)
         else:
             outcomes[number] = TrainingOutcome(None, str(run.error), None, seconds)
     return outcomes
@@ -188,7 +188,7 @@ def _shape(training: Training) -> Hashable:
     """What runs that are trained together have in common."""
     recipe = training.recipe
     options = {name: value for name, value in recipe.options.items() if name not in PER_RUN}
-    shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize, training.judge)
+    shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize, training.cross_fit)
     return (training.model, repr(sorted(options.items())), *shared)
 
 

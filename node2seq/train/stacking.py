@@ -84,7 +84,7 @@ def _side_by_side(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:
         if any(type(other) is not type(module) for other in others):
             raise Node2SeqError(
                 f"models that differ in {name or 'their class'}",
-                "runs of one program have the same layers",
+                "runs that are trained together have the same layers",
                 "Stack models of one class, made with the same options",
             )
         yield [other for other in others if other is not None]
@@ -106,7 +106,7 @@ def _check_shapes(name: str, values: Sequence[Tensor | None]) -> None:
     if len(shapes) > 1:
         raise Node2SeqError(
             f"{name} of shapes {', '.join(map(str, shapes))}",
-            "runs of one program have the same shapes",
+            "runs that are trained together have the same shapes",
             "Stack models of the same sizes",
         )
 
@@ -117,7 +117,7 @@ def _vary(module: nn.Module, name: str, values: Sequence[object]) -> None:
     if name not in PER_RUN or len(numbers) < len(values):
         raise Node2SeqError(
             f"{name}={', '.join(map(repr, dict.fromkeys(values)))}",
-            f"{type(module).__name__} computes in other ways then, which cannot be one program",
+            f"{type(module).__name__} then computes in different ways, which cannot be stacked",
             f"Stack models that differ in no other options than {', '.join(sorted(PER_RUN))}",
         )
     tensors = [*module.buffers(), *module.parameters()]

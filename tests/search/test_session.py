@@ -265,8 +265,8 @@ def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch)
         outcomes = real(data, trainings, **kwargs)
         for training, outcome in zip(trainings, outcomes, strict=True):
             assert outcome.result is not None
-            assert outcome.judged is not None
-            judged.append((training, outcome.judged))
+            assert outcome.cross_fitted is not None
+            judged.append((training, outcome.cross_fitted))
         return outcomes
 
     monkeypatch.setattr(evaluate, "train_many", spy)

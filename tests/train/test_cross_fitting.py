@@ -45,7 +45,7 @@ def trainings(**settings: Any) -> list[Training]:
     for run, (val, epochs) in enumerate(zip(VALIDATION_NODES, EPOCHS, strict=True)):
         given = {"epochs": epochs, "lr": 0.2, "patience": None, **settings}
         recipe = Recipe({"hidden_channels": 8, "dropout": 0.5}, TrainSettings(**given))
-        made.append(Training("gcn", recipe, split_of(34, 10, val, run), seed=run, judge=True))
+        made.append(Training("gcn", recipe, split_of(34, 10, val, run), seed=run, cross_fit=True))
     return made
 
 
@@ -93,7 +93,7 @@ def judged_plainly(data: Data, training: Training) -> tuple[float, set[int]]:
 
 def judged(outcomes: list[TrainingOutcome]) -> list[float | None]:
     assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
-    return [outcome.judged for outcome in outcomes]
+    return [outcome.cross_fitted for outcome in outcomes]
 
 
 def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
@@ -103,8 +103,8 @@ def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
     assert judged(outcomes) == [accuracy for accuracy, _ in expected]
     assert len(expected[0][1]) > 1, "the folds choose different epochs, or nothing is tested"
     best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
-    assert outcomes[0].judged is not None
-    assert outcomes[0].judged < best[0]
+    assert outcomes[0].cross_fitted is not None
+    assert outcomes[0].cross_fitted < best[0]
 
 
 def test_a_single_node_chooses_and_judges_itself(karate):
@@ -127,14 +127,14 @@ def test_a_fold_does_not_decide_about_its_epoch_by_a_rounding():
 
 def test_judging_changes_nothing_of_the_training(karate):
     runs = trainings()
-    plain = train_many(karate, [replace(training, judge=False) for training in runs])
+    plain = train_many(karate, [replace(training, cross_fit=False) for training in runs])
     assert judged(plain) == [None] * len(runs)
     assert [one.result for one in plain] == [one.result for one in train_many(karate, runs)]
 
 
 def test_runs_with_and_without_a_judge_are_trained_side_by_side(karate):
     runs = trainings()
-    mixed = train_many(karate, [replace(t, judge=run % 2 == 0) for run, t in enumerate(runs)])
+    mixed = train_many(karate, [replace(t, cross_fit=run % 2 == 0) for run, t in enumerate(runs)])
     expected = judged(train_many(karate, runs))
     assert judged(mixed) == [expected[0], None, expected[2], None]
 
@@ -167,7 +167,7 @@ def test_a_run_that_fails_is_not_judged_and_leaves_the_others_alone(karate):
     runs[2] = with_settings(runs[2], lr=1e300)
     outcomes = train_many(karate, runs)
     assert outcomes[2].error is not None
-    assert [outcome.judged for outcome in outcomes] == [*expected[:2], None, expected[3]]
+    assert [outcome.cross_fitted for outcome in outcomes] == [*expected[:2], None, expected[3]]
 
 
 def test_a_resumed_trainer_knows_its_epochs(karate):
@@ -197,7 +197,8 @@ def test_labels_that_cannot_be_learned_are_judged_as_chance():
     data = Data(x=noise(nodes, 6).float(), edge_index=edges, y=y)
     recipe = Recipe({"hidden_channels": 8, "dropout": 0.5}, TrainSettings(epochs=60, lr=0.1, patience=None))
     outcomes = train_many(
-        data, [Training("gcn", recipe, split_of(nodes, 40, 40, run), run, judge=True) for run in range(runs)]
+        data,
+        [Training("gcn", recipe, split_of(nodes, 40, 40, run), run, cross_fit=True) for run in range(runs)],
     )
     best = [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
     found = [accuracy for accuracy in judged(outcomes) if accuracy is not None]

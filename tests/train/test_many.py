@@ -204,20 +204,20 @@ def test_training_continues_without_the_runs_that_ended(data, monkeypatch):
 @pytest.mark.slow
 def test_shapes_and_memory_decide_about_groups_and_the_order_stays(data):
     mixed = [trainings(data, case)[run] for run in range(2) for case in ("gcn", "mlp", "mean")]
-    programs: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
 
     def note(progress: Progress) -> None:
-        programs.append(progress.members)
+        groups.append(progress.members)
 
     longer = [
         replace(t, recipe=replace(t.recipe, settings=replace(t.recipe.settings, epochs=12, patience=None)))
         for t in mixed
     ]
     together = train_many(data, longer, on_epoch=note, keep_models=True)
-    assert programs == [(0, 3), (1, 4), (2, 5)]
-    programs.clear()
+    assert groups == [(0, 3), (1, 4), (2, 5)]
+    groups.clear()
     one_by_one = train_many(data, longer, on_epoch=note, keep_models=True, max_bytes=1)
-    assert programs == [(0,), (3,), (1,), (4,), (2,), (5,)]
+    assert groups == [(0,), (3,), (1,), (4,), (2,), (5,)]
     for training, outcome, other in zip(longer, together, one_by_one, strict=True):
         alone = train_alone(data, training)
         assert_same(outcome, *alone)

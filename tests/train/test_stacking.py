@@ -59,12 +59,15 @@ def test_thresholds_may_differ_and_come_back():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: [GCN(5, 4, 3), GIN(5, 4, 3)], "models that differ in their class: runs of one program"),
+        (
+            lambda: [GCN(5, 4, 3), GIN(5, 4, 3)],
+            "models that differ in their class: runs that are",
+        ),
         (lambda: [GCN(5, 4, 3), GCN(5, 8, 3)], r"hidden_channels=4, 8|of shapes"),
-        (lambda: models(readout=["max", "mean", "max"]), "readout='max', 'mean': Node2Seq computes in other"),
-        (lambda: models(hops=[1, 2, 1]), "hops=1, 2: Node2Seq computes in other ways"),
+        (lambda: models(readout=["max", "mean", "max"]), "readout='max', 'mean': Node2Seq then computes in"),
+        (lambda: models(hops=[1, 2, 1]), "hops=1, 2: Node2Seq then computes in different ways"),
     ],
 )
-def test_what_cannot_be_one_program_is_named(made, message):
+def test_what_cannot_be_stacked_is_named(made, message):
     with pytest.raises(Node2SeqError, match=message):
         stack(made())
