@@ -1,10 +1,10 @@
-"""How long `node2seq data check` takes on a large graph of one's own, and how much memory.
+"""Time and memory of `node2seq data check` on a large graph in CSV files.
 
     python benchmarks/bench_data.py [--nodes 1000000] [--edges 10000000]
 
-Makes a graph as CSV with string ids (kept in the temporary folder for the next time), checks it in a process
-of its own, and prints the seconds and the peak memory of that process. The aim, for the default size on two
-cores: 25 s and 4 GiB.
+Writes a graph with string ids to the temporary folder, where the next run finds it, checks it in a process of
+its own, and prints the seconds and the peak memory of that process. The aim, for the default size on two
+cores: 25 s and 4 GiB. Needs polars.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def check(edges: Path, nodes: Path) -> tuple[float, float, int]:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -89,7 +90,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "node2seq-bench-data")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     edges, nodes = make_graph(given.folder, given.nodes, given.edges)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     seconds, cpu_seconds, peak = check(edges, nodes)

@@ -3,30 +3,28 @@
     python benchmarks/bench_epoch.py                          # Cora and Squirrel; see NODE2SEQ_DATA
     python benchmarks/bench_epoch.py --graphs cora --device cpu
 
-PyG's GAT has 8 heads of 8 channels, dropout of 0.6 and Adam, as its users run it; ratios are to that, lower
-is better. The others have 64 hidden channels. On a GPU every network is also replayed as a CUDA graph, GAT
-too: its self loops are edges then, since its layers would look for them in every step, which cannot be
-captured. Nothing is reported of a backend that differs from the reference.
+PyG's GAT has 8 heads of 8 channels, dropout of 0.6 and Adam, as in PyG's example; ratios are to it, lower is
+better. The others have 64 hidden channels. On a GPU every network is also replayed as a CUDA graph. GAT gets
+its self loops as edges there, because looking for them in every step cannot be captured. Each backend is
+verified before it is timed.
 """
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from script import Report, argument_parser
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
 from torch_geometric.transforms import AddRemainingSelfLoops
 
-from node2seq.benchmarking.agreement import refuse_if_wrong, runnable_backends
-from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.agreement import verify_backends
+from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load, make_split
-from node2seq.environment import pick_device
 from node2seq.nn.models import GCN, Node2Seq
 from node2seq.train.cuda_graph import WARM_UP, Replay
 
@@ -88,7 +86,9 @@ def training_step(
     return partial(replay, step)
 
 
-def measure_network(name: str, graph: Row, data: Data, train: Tensor, captured: bool, seconds: float) -> Row:
+def measure_network(
+    name: str, graph: BenchmarkRow, data: Data, train: Tensor, captured: bool, seconds: float
+) -> BenchmarkRow:
     """The row of one network, eager or captured."""
     device = train.device
     assert isinstance(data.y, Tensor)
@@ -106,39 +106,28 @@ def measure_network(name: str, graph: Row, data: Data, train: Tensor, captured: 
     return replace(graph, case=name, variant="captured" if captured else "eager", **vars(found))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each graph."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argument_parser(__doc__, __file__)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of repeating a step")
-    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
-    options = parser.parse_args()
-    device = pick_device(options.device)
-    refuse_if_wrong(runnable_backends(device), device)
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to repeat a step")
+    options = parser.parse_args(arguments)
+    report = Report(options)
+    verify_backends(report.device)
     for name in options.graphs:
         column, title = GRAPHS[name]
         data = load(column)
-        train = make_split(data, seed=0).train.to(device)
-        graph = Row("epoch", title, int(data.num_nodes or 0), data.num_edges, "")
-        data = data.to(str(device))
-        rows: list[Row] = []
-        print(f"\n{title}: a training step\n{'':30}{'ms':>12}{'20 to 80 %':>24}{'× GAT eager':>14}{'MiB':>8}")
-        for captured in (False, True) if device.type == "cuda" else (False,):
-            # The base comes first, and captured last: what PyG does may not allow it one day.
+        train = make_split(data, seed=0).train.to(report.device)
+        graph = BenchmarkRow("epoch", title, int(data.num_nodes or 0), data.num_edges, "")
+        data = data.to(str(report.device))
+        base = None
+        report.header(f"{title}: a training step", "GAT")
+        for captured in (False, True) if report.device.type == "cuda" else (False,):
+            # The base comes first. Captured it comes last: a later version of PyG may not allow it.
             for network in sorted(NETWORKS, key=lambda name: captured and name == BASE):
                 row = measure_network(network, graph, data, train, captured, options.seconds)
-                rows.append(row.beside(rows[0]) if rows else row)
-                show(rows[-1])
-                keep(rows[-1:], options, device)
-
-
-def show(row: Row) -> None:
-    """A line of the table."""
-    mib = "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
-    spread = f"{row.p20_ms:.3f} to {row.p80_ms:.3f}"
-    ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
-    print(f"{row.title():30}{row.p50_ms:12.3f}{spread:>24}{ratio:>14}{mib:>8}", flush=True)
+                row = report.add(row if base is None else row.beside(base))
+                base = base or row
 
 
 if __name__ == "__main__":

@@ -6,34 +6,32 @@
     python benchmarks/bench_ops.py --graphs large --parts variants    # block sizes of the max: under a minute
     python benchmarks/bench_ops.py --graphs large --parts variants --kernels sort short widths
 
-Nothing is reported while a check of ``tests/ops/triton`` fails; block sizes, which are compared with
-each other only, are no report. Times are medians over CUDA events of a forward + backward pass in exact
-float32; ratios are to GATConv with one head on the same graph, lower is better. Running out of memory is a
-result. The gather bound is the time that it takes to copy as many bytes as an operation has to gather, every
-entry from memory once.
+The checks of ``tests/ops/triton`` run first, and nothing is timed if one fails (but for block sizes, which
+are only compared with each other). Times are medians over CUDA events of a forward + backward pass in exact
+float32; ratios are to GATConv with one head on the same graph, lower is better. --compile also times GATConv
+under torch.compile. Running out of memory is a result. The gather bound is the time that it takes to copy as
+many bytes as an operation has to gather, every entry from memory once.
 """
 
-import argparse
 import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch_geometric
-import triton
+from script import Report, argument_parser
 from torch import Tensor
 
 from node2seq import ops
 from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import CHANNELS, Stage
-from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.layers import CHANNELS, LayerBenchmark
+from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.nn.adjacency import sequences_of
 from node2seq.ops import triton as fused
@@ -55,20 +53,15 @@ SUMS = fused_window_sum.Sums(is_mean=False, with_own=False)
 CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
 
 
-class Graph(NamedTuple):
-    """The size of a graph to measure."""
-
-    nodes: int
-    edges: int
-    repeats: int
-
-    def __str__(self) -> str:
-        return f"{self.nodes / 1e3:,.0f}k nodes, {self.edges / 1e6:,.1f}M edges"
+def graph_size(nodes: int, edges: int) -> Size:
+    """A size that is named after its numbers."""
+    return Size(f"{nodes / 1e3:,.0f}k nodes, {edges / 1e6:,.1f}M edges", nodes, edges)
 
 
+# How often a step is repeated on each graph.
 GRAPHS = {
-    "small": [Graph(5_000, 400_000, 30), Graph(100_000, 1_100_000, 30)],
-    "large": [Graph(1_000_000, 21_000_000, 10), Graph(2_400_000, 126_000_000, 5)],
+    "small": {graph_size(5_000, 400_000): 30, graph_size(100_000, 1_100_000): 30},
+    "large": {graph_size(1_000_000, 21_000_000): 10, graph_size(2_400_000, 126_000_000): 5},
 }
 # Steps whose work grows with the kernel size.
 BY_TAPS = {
@@ -109,49 +102,35 @@ def median_ms(step: Callable[[], Any], repeats: int) -> float:
     return found.p50_ms
 
 
-def layers(graph: Graph, edge_index: Tensor, bandwidth: float) -> list[Row]:
-    """The table of whole layers, as rows."""
-    print(f"\n{graph}: layer, forward + backward")
-    print(f"{'':28}{'ms':>10}{'× GATConv':>12}{'GiB':>10}{'× GATConv':>12}{'of bound':>10}", flush=True)
-    stage = Stage("layer", Size(str(graph), graph.nodes, graph.edges), edge_index, bandwidth)
-    base = stage.gat(seconds=1)
-    rows = [base]
-    show(base)
+def layers(
+    report: Report, size: Size, edge_index: Tensor, bandwidth: float, *, compiled: bool = False
+) -> None:
+    """The table of whole layers."""
+    report.header(f"{size.name}: layer, forward + backward", "GATConv")
+    benchmark = LayerBenchmark("layer", size, edge_index, bandwidth)
+    base = report.add(benchmark.gat())
+    compiled_base = report.add(benchmark.compiled_gat().beside(base)) if compiled else None
     torch.cuda.empty_cache()
     for readout, kernel_size in CASES:
         for plan_anew in (False, True) if kernel_size == 3 else (False,):
-            row = stage.node2seq(readout, kernel_size, seconds=1, backend="triton", plan_anew=plan_anew)
-            rows.append(row.beside(base))
-            show(rows[-1])
+            row = benchmark.node2seq(readout, kernel_size, "triton", plan_anew=plan_anew)
+            report.add(row.beside(base, compiled_base))
             torch.cuda.empty_cache()
-    return rows
-
-
-def show(row: Row) -> None:
-    """A line of the table of layers."""
-    title = row.title().removeprefix("Node2SeqConv ")
-    if row.p50_ms is None or row.peak_bytes is None:
-        print(f"{title:28}{row.result:>20}", flush=True)
-        return
-    ratios = ["–" if value is None else f"{value:.3f}" for value in (row.ratio, row.peak_ratio)]
-    share = "–" if row.bound_share is None else f"{row.bound_share:.2f}"
-    gib = row.peak_bytes / 2**30
-    print(f"{title:28}{row.p50_ms:10.2f}{ratios[0]:>12}{gib:10.2f}{ratios[1]:>12}{share:>10}", flush=True)
 
 
 class Steps:
     """The operations of the layer on one graph, one by one, with the bytes that each has to gather."""
 
-    def __init__(self, graph: Graph, edge_index: Tensor) -> None:
+    def __init__(self, size: Size, edge_index: Tensor) -> None:
         self.sequences, _ = sequences_of(
             edge_index,
             flow="source_to_target",
-            num_sources=graph.nodes,
-            num_targets=graph.nodes,
+            num_sources=size.nodes,
+            num_targets=size.nodes,
             add_self_loops=True,
         )
         self.plan = plan.plan_of(self.sequences)
-        self.key = torch.randn(graph.nodes, CHANNELS, device="cuda")
+        self.key = torch.randn(size.nodes, CHANNELS, device="cuda")
         self.scores = scores.score(self.key, self.key, self.sequences)
         self.ties = sorting.precedence(scores.own_score(self.key))
         self.ranked = sorting.sort_rows(self.scores, self.ties, self.plan)
@@ -205,37 +184,29 @@ class Steps:
         }
 
 
-def steps(graph: Graph, edge_index: Tensor, bandwidth: float) -> list[Row]:
-    """The table of single operations, as rows."""
-    print(f"\n{graph}: steps, ms (share of the gather bound)")
-    found = Steps(graph, edge_index)
-    length = found.sequences.rows.length()
-    print(
-        f"longest sequence {int(length.max())}, {found.plan.work.hubs} hubs in {found.plan.work.parts} parts"
-    )
-    rows = []
+def steps(report: Report, size: Size, edge_index: Tensor, bandwidth: float, repeats: int) -> None:
+    """The table of single operations."""
+    found = Steps(size, edge_index)
+    longest, work = int(found.sequences.rows.length().max()), found.plan.work
+    report.header(f"{size.name}: longest sequence {longest}, {work.hubs} hubs in {work.parts} parts")
     for kernel_size in (3, 10):
-        cells = []
-        for name, (step, size) in found.named(kernel_size).items():
+        for name, (step, gathered) in found.named(kernel_size).items():
             if kernel_size == 3 or name in BY_TAPS:
-                measured = measure(step, DEVICE, seconds=0, least=max(graph.repeats // 2, 3))
+                measured = measure(step, DEVICE, seconds=0, least=max(repeats // 2, 3))
                 assert measured is not None
-                share = size / bandwidth * 1e3 / measured.p50_ms
-                cells.append(f"{name} {measured.p50_ms:.3f} ({share:.2f})")
+                share = gathered / bandwidth * 1e3 / measured.p50_ms
                 about = {"kernel_size": kernel_size, "backend": "triton", "bound_share": share}
-                rows.append(Row("ops", str(graph), *graph[:2], name, **about, **vars(measured)))
-        print(f"k={kernel_size}: " + ", ".join(cells), flush=True)
-    _plan_steps(graph, edge_index, found)
-    return rows
+                report.add(BenchmarkRow("ops", *size, name, **about, **vars(measured)))
+    _plan_steps(size, edge_index, found)
 
 
-def _plan_steps(graph: Graph, edge_index: Tensor, found: Steps) -> None:
+def _plan_steps(size: Size, edge_index: Tensor, found: Steps) -> None:
     def build() -> ops.Sequences:
         return ops.build_sequences(
             edge_index[0],
             edge_index[1],
-            graph.nodes,
-            graph.nodes,
+            size.nodes,
+            size.nodes,
             add_self_loops=True,
             merge_duplicates=True,
         )
@@ -246,10 +217,10 @@ def _plan_steps(graph: Graph, edge_index: Tensor, found: Steps) -> None:
     print(f"plan: sequences {sort:.2f}, work {forward:.2f}, transposed {both - forward:.2f}", flush=True)
 
 
-def variants(graph: Graph, edge_index: Tensor, kernels: list[str]) -> None:
+def variants(size: Size, edge_index: Tensor, kernels: list[str]) -> None:
     """The time of each kernel by block size and warps; the one in use is starred."""
-    print(f"\n{graph}: block×warps → ms, best first (* in use)")
-    found = Steps(graph, edge_index)
+    print(f"\n{size.name}: block×warps → ms, best first (* in use)")
+    found = Steps(size, edge_index)
     for name, (step, _) in found.named(3).items():
         if name not in kernels:
             continue
@@ -339,35 +310,36 @@ def _sort_variants(found: Steps) -> None:
         print(f"sort of {bucket.count} rows, width {bucket.width}, keys×warps: {entries}", flush=True)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Checks first, then the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argument_parser(__doc__, __file__)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parts = ["layers", "steps", "variants"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     kernels = [*launch.TILES, "grad", "sort", "short", "widths"]
     parser.add_argument("--kernels", nargs="+", choices=kernels, default=VARIED, help="of the variants")
-    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
-    options = parser.parse_args()
+    parser.add_argument("--compile", action="store_true", help="also time GATConv under torch.compile")
+    options = parser.parse_args(arguments)
     start = time.perf_counter()
-    versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}, Triton {triton.__version__}"
-    print(f"{torch.cuda.get_device_name()}, {versions}, {CHANNELS} → {CHANNELS} channels, float32")
+    report = Report(options)
+    print(f"{device_title(report.machine)}, {CHANNELS} → {CHANNELS} channels, float32")
     if options.parts != ["variants"]:
         check_kernels()
         print(f"all kernel checks passed after {time.perf_counter() - start:.0f} s", flush=True)
     bandwidth = copy_bandwidth(DEVICE)
     print(f"copy: {bandwidth / 1e12:.2f} TB/s, read and written", flush=True)
-    graphs = [graph for name in options.graphs for graph in GRAPHS[name]]
-    if options.parts == ["variants"]:
-        graphs = graphs[-1:]
-    for graph in graphs:
-        edge_index = power_law(graph.nodes, graph.edges, DEVICE)
+    graphs = {size: repeats for name in options.graphs for size, repeats in GRAPHS[name].items()}
+    last = list(graphs)[-1]
+    for size, repeats in graphs.items():
+        if options.parts == ["variants"] and size != last:
+            continue
+        edge_index = power_law(size.nodes, size.edges, DEVICE)
         if "layers" in options.parts:
-            keep(layers(graph, edge_index, bandwidth), options, DEVICE)
+            layers(report, size, edge_index, bandwidth, compiled=options.compile)
         if "steps" in options.parts:
-            keep(steps(graph, edge_index, bandwidth), options, DEVICE)
-        if "variants" in options.parts and graph == graphs[-1]:
-            variants(graph, edge_index, options.kernels)
+            steps(report, size, edge_index, bandwidth, repeats)
+        if "variants" in options.parts and size == last:
+            variants(size, edge_index, options.kernels)
         del edge_index
         torch.cuda.empty_cache()
         print(f"({time.perf_counter() - start:.0f} s so far)", flush=True)

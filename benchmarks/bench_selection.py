@@ -3,27 +3,26 @@
     python benchmarks/bench_selection.py                     # 100k / 1.1M and Squirrel; see NODE2SEQ_DATA
     python benchmarks/bench_selection.py --device cpu --graphs squirrel
 
-Candidates are found by the first, whose time is printed. On a GPU also for many runs at once, as one
-disjoint union. Nothing is reported of a backend that differs from the reference.
+The first selection finds the candidates; its time is printed apart. On a GPU also for many runs at once, as
+one disjoint union. Each backend is verified before it is timed.
 """
 
-import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from script import Report, argument_parser
 from torch import Tensor
 
 from node2seq import ops
 from node2seq.benchmarking.agreement import runnable_backends
 from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.layers import OUT_OF_MEMORY
+from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load
-from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
 from node2seq.nn.adjacency import sequences_of
 
@@ -92,14 +91,14 @@ class Selection:
         return lambda: ops.arrange(key, key, sequences, candidates=candidates, hops=HOPS, backend=module)
 
 
-def refuse_if_wrong(backends: list[str], device: torch.device) -> None:
-    """Raises an error unless every backend selects what the reference selects; whole numbers, many ties."""
+def verify_selection(device: torch.device) -> None:
+    """Raise an error unless every backend selects what the reference selects; whole numbers, many ties."""
     nodes = 600
     selection = Selection(power_law(nodes, 4_000, torch.device("cpu")).to(device), nodes)
     generator = torch.Generator().manual_seed(0)
     key = torch.randint(-2, 3, (nodes, 8), generator=generator).float().to(device)
     truth = selection.step(key, "reference")()
-    for backend in backends:
+    for backend in runnable_backends(device):
         found = selection.step(key, backend)()
         if not all(torch.equal(a, b) for a, b in zip(found, truth, strict=True)):
             raise Node2SeqError(
@@ -107,45 +106,29 @@ def refuse_if_wrong(backends: list[str], device: torch.device) -> None:
             )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argument_parser(__doc__, __file__)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--backend", default="auto")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of repeating a step")
-    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
-    options = parser.parse_args()
-    device = pick_device(options.device)
-    refuse_if_wrong(runnable_backends(device), device)
-    rows = []
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to repeat a step")
+    options = parser.parse_args(arguments)
+    report = Report(options)
+    device = report.device
+    verify_selection(device)
     for name in options.graphs:
         size, edge_index = GRAPHS[name](device)
         selection = Selection(edge_index, size.nodes)
         seconds = selection.first(torch.randn(size.nodes, CHANNELS, device=device), options.backend)
-        print(f"\n{size.name}: the first selection, which finds the candidates, took {seconds:.2f} s")
-        print(f"{'':40}{'ms':>12}{'20 to 80 %':>24}{'MiB':>8}")
+        report.header(f"{size.name}: the first selection, which finds the candidates, took {seconds:.2f} s")
         for runs in (1, RUNS) if device.type == "cuda" and name == "squirrel" else (1,):
             torch.manual_seed(0)
             key = torch.randn(runs * size.nodes, CHANNELS, device=device)
             found = measure(selection.step(key, options.backend, runs), device, seconds=options.seconds)
-            row = Row(
-                "selection", *size, "selection", "" if runs == 1 else f"{runs} runs", backend=options.backend
-            )
-            rows.append(replace(row, **({"result": "out of memory"} if found is None else vars(found))))
-            show(rows[-1])
-    keep(rows, options, device)
-
-
-def show(row: Row) -> None:
-    """A line of the table."""
-    if row.result:
-        print(f"{row.title():40}{row.result:>12}")
-        return
-    mib = "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
-    print(
-        f"{row.title():40}{row.p50_ms:12.3f}{f'{row.p20_ms:.3f} to {row.p80_ms:.3f}':>24}{mib:>8}", flush=True
-    )
+            figures = {"result": OUT_OF_MEMORY} if found is None else vars(found)
+            variant = "" if runs == 1 else f"{runs} runs"
+            row = BenchmarkRow("selection", *size, "selection", variant, backend=options.backend)
+            report.add(replace(row, **figures))
 
 
 if __name__ == "__main__":

@@ -3,24 +3,24 @@
     python benchmarks/bench_together.py                       # 64 runs on Cora-F; see NODE2SEQ_DATA
     python benchmarks/bench_together.py --runs 8 --epochs 20 --device cpu
 
-Node2Seq by its recipe, each run with its own seed, from the untrained model to the measured result. Times
-are of all runs: single runs are timed for a few of them and counted up. Ratios are to single runs as they are
-without a CUDA graph; lower is better. Nothing is reported of a backend that differs from the reference.
+Node2Seq by its recipe, each run with its own seed, from the untrained model to its metrics. Times are of all
+runs: a few single runs are timed, and their time is scaled to the number of runs. Ratios are to single runs
+without a CUDA graph; lower is better. Each backend is verified before it is timed.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import torch
+from script import Report, argument_parser
 from torch_geometric.data import Data
 
-from node2seq.benchmarking.agreement import refuse_if_wrong, runnable_backends
-from node2seq.benchmarking.rows import Row, add_arguments, keep
+from node2seq.benchmarking.agreement import verify_backends
+from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.data import load, make_split
-from node2seq.environment import make_deterministic, pick_device
+from node2seq.environment import make_deterministic
 from node2seq.recipes import recipe_for
 from node2seq.train.fitter import Fitter
 from node2seq.train.many import Training, prepare_graph, train_many, untrained
@@ -60,17 +60,16 @@ def seconds_of(train: Callable[[], list[float]], device: torch.device) -> tuple[
     return time.perf_counter() - started, accuracies
 
 
-def main() -> None:
-    """Prints one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints one table, and the mean validation accuracy of each way to train."""
+    parser = argument_parser(__doc__, __file__)
     parser.add_argument("--runs", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--device", default="auto")
-    add_arguments(parser, Path(__file__).with_name("rows.jsonl"))
-    options = parser.parse_args()
-    device = pick_device(options.device)
+    options = parser.parse_args(arguments)
+    report = Report(options)
+    device = report.device
     make_deterministic(device)
-    refuse_if_wrong(runnable_backends(device), device)
+    verify_backends(device)
     data = load(COLUMN).to(str(device))
     recipe = recipe_for("node2seq", COLUMN)
     recipe = replace(recipe, settings=replace(recipe.settings, epochs=options.epochs, patience=None))
@@ -78,35 +77,25 @@ def main() -> None:
         Training("node2seq", recipe, make_split(data, seed=seed), seed) for seed in range(options.runs)
     ]
     few = trainings[:SINGLE]
-    captures = (False, True) if device.type == "cuda" else (False,)
     # Kernels are compiled once per machine, and not timed.
     train_alone(data, few[:1], capture=device.type == "cuda")
     train_at_once(data, trainings, capture=False)
 
-    graph = Row("together", "Cora", int(data.num_nodes or 0), data.num_edges, "")
-    print(f"{options.runs} runs of Node2Seq on {COLUMN}, {options.epochs} epochs: seconds, ratio, validation")
-    rows: list[Row] = []
-    for captured in captures:
-        how = "captured" if captured else "eager"
-        alone, accuracies = seconds_of(lambda captured=captured: train_alone(data, few, captured), device)
-        scaled = alone * options.runs / len(few)
-        add(rows, graph, f"{options.runs} single runs", how, scaled, accuracies)
-        at_once, accuracies = seconds_of(
-            lambda captured=captured: train_at_once(data, trainings, captured), device
-        )
-        add(rows, graph, f"{options.runs} runs as one program", how, at_once, accuracies)
-    keep(rows, options, device)
-
-
-def add(
-    rows: list[Row], graph: Row, case: str, variant: str, seconds: float, accuracies: Sequence[float]
-) -> None:
-    """Note a row and print its line; the first is what the others are compared with."""
-    row = replace(graph, case=case, variant=variant, p50_ms=1e3 * seconds)
-    rows.append(row.beside(rows[0]) if rows else row)
-    ratio = "" if rows[-1].ratio is None else f"{rows[-1].ratio:.3f}"
-    accuracy = 100 * sum(accuracies) / len(accuracies)
-    print(f"{row.title():40}{seconds:10.2f}{ratio:>10}{accuracy:10.1f}", flush=True)
+    report.header(f"{options.runs} runs of Node2Seq on {COLUMN}, {options.epochs} epochs", "single runs")
+    graph = BenchmarkRow("together", "Cora", int(data.num_nodes or 0), data.num_edges, "")
+    base = None
+    for captured in (False, True) if device.type == "cuda" else (False,):
+        for case, train, timed in (
+            (f"{options.runs} single runs", train_alone, few),
+            (f"{options.runs} runs as one program", train_at_once, trainings),
+        ):
+            seconds, accuracies = seconds_of(partial(train, data, timed, captured), device)
+            seconds *= options.runs / len(timed)
+            variant = "captured" if captured else "eager"
+            row = replace(graph, case=case, variant=variant, p50_ms=1e3 * seconds)
+            row = report.add(row if base is None else row.beside(base))
+            base = base or row
+            print(f"  mean validation accuracy {100 * sum(accuracies) / len(accuracies):.1f} %")
 
 
 if __name__ == "__main__":

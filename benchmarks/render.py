@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from node2seq.benchmarking.layers import CHANNELS
-from node2seq.benchmarking.rows import Kept, device_title, read_rows
+from node2seq.benchmarking.rows import StoredRow, device_title, number_text, read_rows, table_of
 from node2seq.benchmarking.timing import growth_exponent
 from node2seq.reporting.charts import Curve, loglog_chart
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
@@ -82,7 +82,7 @@ def main() -> None:
         print(options.docs / name)
 
 
-def render(rows: Sequence[Kept]) -> Files:
+def render(rows: Sequence[StoredRow]) -> Files:
     """The page and its charts by file name."""
     charts: Files = {}
     blocks: list[Block] = [Heading("Performance", 1), Paragraph(_INTRODUCTION)]
@@ -105,7 +105,7 @@ def render(rows: Sequence[Kept]) -> Files:
     return {"performance.md": to_markdown(blocks), **charts}
 
 
-def _section(bench: str, device: str, rows: Sequence[Kept], charts: Files) -> list[Block]:
+def _section(bench: str, device: str, rows: Sequence[StoredRow], charts: Files) -> list[Block]:
     if bench == "determinism":
         return [_same_bits(rows)]
     if bench == "scaling":
@@ -114,31 +114,13 @@ def _section(bench: str, device: str, rows: Sequence[Kept], charts: Files) -> li
     for graph, measured in _groups(rows, lambda row: row.graph):
         first = measured[0]
         blocks.append(Paragraph(f"{graph}: {first.nodes:,} nodes, {first.edges:,} edges"))
-        blocks.append(_table(measured))
+        blocks.append(Grid(*table_of(measured)))
     return blocks
 
 
-def _table(rows: Sequence[Kept], leading: Sequence[tuple[str, Callable[[Kept], str]]] = ()) -> Grid:
-    """One line a row; columns that say nothing are left out."""
-    base = next((row.base for row in rows if row.base), None)
-    columns: list[tuple[str, Callable[[Kept], str]]] = [
-        *leading,
-        ("", Kept.title),
-        ("backend", lambda row: row.backend or ""),
-        ("ms", _time),
-        (f"× {base}", lambda row: _number(row.ratio, ".2f")),
-        ("memory", lambda row: _size(row.peak_bytes)),
-        (f"× {base} ", lambda row: _number(row.peak_ratio, ".2f")),
-        ("of the gather bound", lambda row: _number(row.bound_share, ".0%")),
-    ]
-    cells = [[show(row) for _, show in columns] for row in rows]
-    kept = [i for i, _ in enumerate(columns) if any(line[i] for line in cells)]
-    return Grid([columns[i][0] for i in kept], [[line[i] for i in kept] for line in cells])
-
-
-def _scaling(device: str, rows: Sequence[Kept], charts: Files) -> list[Block]:
+def _scaling(device: str, rows: Sequence[StoredRow], charts: Files) -> list[Block]:
     rows = sorted(rows, key=lambda row: row.edges)
-    cases = _groups(rows, Kept.title)
+    cases = _groups(rows, StoredRow.title)
     lines = []
     for title, own in cases:
         known = [row for row in own if row.p50_ms is not None and row.peak_bytes]
@@ -148,7 +130,7 @@ def _scaling(device: str, rows: Sequence[Kept], charts: Files) -> list[Block]:
         ]
         if None not in exponents:
             largest = f"{max(edges):,}"
-            lines.append([title, largest, *(_number(exponent, ".3f") for exponent in exponents)])
+            lines.append([title, largest, *(number_text(exponent, ".3f") for exponent in exponents)])
     blocks: list[Block] = []
     if lines:
         blocks.append(Grid(["", "edges up to", "exponent of the time", "exponent of the memory"], lines))
@@ -164,11 +146,11 @@ def _scaling(device: str, rows: Sequence[Kept], charts: Files) -> list[Block]:
             file = f"performance-{name}-{_slug(device)}.svg"
             charts[file] = loglog_chart(heading, curves, "edges", unit)
             blocks.append(Chart(charts[file], heading, file))
-    sizes = [("edges", lambda row: f"{row.edges:,}"), ("nodes", lambda row: f"{row.nodes:,}")]
-    return [*blocks, _table(rows, sizes)]
+    sizes = {"edges": lambda row: f"{row.edges:,}", "nodes": lambda row: f"{row.nodes:,}"}
+    return [*blocks, Grid(*table_of(rows, sizes))]
 
 
-def _same_bits(rows: Sequence[Kept]) -> Grid:
+def _same_bits(rows: Sequence[StoredRow]) -> Grid:
     columns = _groups(rows, lambda row: ", ".join(filter(None, [row.graph, row.variant])))
     found = {(title, row.case): row.result or "" for title, own in columns for row in own}
     cases = dict.fromkeys(row.case for row in rows)
@@ -178,7 +160,7 @@ def _same_bits(rows: Sequence[Kept]) -> Grid:
     )
 
 
-def _machines(rows: Sequence[Kept]) -> list[Block]:
+def _machines(rows: Sequence[StoredRow]) -> list[Block]:
     if not rows:
         return [Paragraph("There are no rows yet.")]
     lines = []
@@ -198,34 +180,12 @@ def _machines(rows: Sequence[Kept]) -> list[Block]:
     ]
 
 
-def _groups(rows: Iterable[Kept], key: Callable[[Kept], str]) -> list[tuple[str, list[Kept]]]:
+def _groups(rows: Iterable[StoredRow], key: Callable[[StoredRow], str]) -> list[tuple[str, list[StoredRow]]]:
     """Rows of equal key, keys and rows in the order in which they come."""
-    found: dict[str, list[Kept]] = {}
+    found: dict[str, list[StoredRow]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return list(found.items())
-
-
-def _time(row: Kept) -> str:
-    if row.p50_ms is None:
-        return row.result or ""
-    middle, low, high = (_ms(value) for value in (row.p50_ms, row.p20_ms, row.p80_ms))
-    return f"{middle} ({low} to {high})" if low else middle
-
-
-def _ms(value: float | None) -> str:
-    return _number(value, ",.0f" if value is not None and value >= 1000 else "#.3g").rstrip(".")
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return ""
-    unit, name = (2**30, "GiB") if size >= 2**30 else (2**20, "MiB")
-    return f"{size / unit:.2f} {name}" if size < 10 * unit else f"{size / unit:.1f} {name}"
 
 
 def _slug(text: str) -> str:

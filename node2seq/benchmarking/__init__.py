@@ -1,4 +1,4 @@
-"""Benchmarks as evidence: what was measured, on what, beside PyTorch Geometric's layer, as one row per case.
+"""Timing our layer and PyTorch Geometric's in one run: time, memory and ratio, one row a case.
 
-Needs torch, torch_geometric and numpy alone. The scripts in ``benchmarks/`` and ``node2seq bench`` share it.
+Needs torch, torch_geometric and numpy alone. ``node2seq bench`` and the scripts in ``benchmarks/`` use it.
 """

@@ -1,4 +1,4 @@
-"""No figure of a backend that is wrong: each is compared with the reference before it is measured."""
+"""Verify each backend before timing it: its results must equal the reference's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KERNEL_SIZES = (1, 3, 10)
 
 
 def runnable_backends(device: torch.device) -> list[str]:
-    """The backends that can work on float32 features there."""
+    """The backends that can process float32 features on a device."""
     x = torch.zeros(1, 1, device=device)
     found = []
     for name in ops.BACKEND_NAMES:
@@ -59,15 +59,21 @@ def disagreements(backend: str, device: torch.device) -> list[str]:
     return wrong
 
 
-def refuse_if_wrong(backends: list[str], device: torch.device) -> None:
-    """Raises an error that names what differs from the reference."""
+def verify_backends(device: torch.device) -> list[str]:
+    """Compare every backend that runs on a device with the reference, and return their names.
+
+    Raises:
+        Node2SeqError: Names what differs from the reference.
+    """
+    backends = runnable_backends(device)
     wrong = [line for backend in backends for line in disagreements(backend, device)]
     if wrong:
         raise Node2SeqError(
             "; ".join(wrong),
-            "these results differ from the reference, and no time is reported of a wrong result",
+            "these results differ from those of the reference, so nothing is timed",
             "Report it, with what `node2seq info` prints",
         )
+    return backends
 
 
 def _results(
@@ -76,7 +82,7 @@ def _results(
     layer.backend = backend
     layer.zero_grad()
     x = x.clone().requires_grad_()
-    # Without a trace: with one a backend may take another way.
+    # Without a trace, for which a backend may take another path.
     out = layer(x, edge_index)
     out.backward(direction)
     with torch.no_grad():

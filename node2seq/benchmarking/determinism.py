@@ -1,4 +1,4 @@
-"""Does the same seed end in the same weights, bit for bit? Trainings of every model, told by a digest."""
+"""Does the same seed give the same weights, bit for bit? Train every model and hash its weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEED = 7
 
 
 @dataclass(frozen=True)
-class Trained:
+class ModelCase:
     """A model with its options, and its name."""
 
     name: str
@@ -27,16 +27,16 @@ class Trained:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Node2Seq, local with each readout and non-local, and each network that it is compared with.
-TRAINED = (
-    Trained("Node2Seq max", "node2seq"),
-    Trained("Node2Seq mean", "node2seq", {"readout": "mean"}),
-    Trained("Node2Seq, 2 hops", "node2seq", {"hops": 2}),
-    *(Trained(model.__name__, name) for name, model in MODELS.items() if name != "node2seq"),
+# Node2Seq with each readout and with two hops, and each network that it is compared with.
+MODEL_CASES = (
+    ModelCase("Node2Seq max", "node2seq"),
+    ModelCase("Node2Seq mean", "node2seq", {"readout": "mean"}),
+    ModelCase("Node2Seq, 2 hops", "node2seq", {"hops": 2}),
+    *(ModelCase(model.__name__, name) for name, model in MODELS.items() if name != "node2seq"),
 )
 
 
-class Parts(NamedTuple):
+class Thirds(NamedTuple):
     """Training, validation and test nodes."""
 
     train: Tensor
@@ -45,7 +45,7 @@ class Parts(NamedTuple):
 
 
 def hub_graph(nodes: int = 2_000, edges: int = 12_000) -> Data:
-    """A graph whose first node is everyone's neighbour; labels follow the features."""
+    """A graph whose first node is connected to all others; labels follow the features."""
     generator = torch.Generator().manual_seed(SEED)
     ends = torch.randint(nodes, (2, edges), generator=generator)
     spokes = torch.stack([torch.zeros(nodes - 1, dtype=torch.int64), torch.arange(1, nodes)])
@@ -56,26 +56,26 @@ def hub_graph(nodes: int = 2_000, edges: int = 12_000) -> Data:
     return Data(x=x, edge_index=edge_index, y=x[:, :5].argmax(1))
 
 
-def thirds(data: Data) -> Parts:
-    """A split of all nodes into three, at random."""
+def thirds(data: Data) -> Thirds:
+    """A random split of all nodes into thirds."""
     order = torch.randperm(int(data.num_nodes or 0), generator=torch.Generator().manual_seed(SEED))
-    return Parts(*order.tensor_split(3))
+    return Thirds(*order.tensor_split(3))
 
 
-def weights_digest(trained: Trained, data: Data, split: Any, device: torch.device, epochs: int) -> str:
+def weights_digest(case: ModelCase, data: Data, split: Any, device: torch.device, epochs: int) -> str:
     """Train from :data:`SEED` and return the digest of the weights after the last epoch.
 
     Args:
-        trained: What to train.
+        case: What to train.
         data: The graph.
         split: See :class:`node2seq.train.fitter.Fitter`.
-        device: Where.
-        epochs: So many, none of them left out.
+        device: Where to train.
+        epochs: How many, without early stopping.
     """
     torch.manual_seed(SEED)
     assert isinstance(data.y, Tensor)
     classes = int(data.y.max()) + 1
-    model = MODELS[trained.model](data.num_features, 16, classes, **trained.options).to(device)
+    model = MODELS[case.model](data.num_features, 16, classes, **case.options).to(device)
     fitter = Fitter(model, data, split, TrainSettings(epochs=epochs))
     while not fitter.done:
         fitter.step()

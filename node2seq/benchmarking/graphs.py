@@ -1,4 +1,4 @@
-"""Random graphs to measure on, with few large hubs and many small nodes."""
+"""Random graphs with few hubs and many nodes of low degree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Size(NamedTuple):
-    """How large a graph is, and what it is called."""
+    """A graph's name and size."""
 
     name: str
     nodes: int

@@ -1,4 +1,4 @@
-"""A layer's forward and backward pass as a step to measure, and the least that it has to gather."""
+"""Forward + backward of our layer and of PyG's on one graph, and the least that ours has to gather."""
 
 from __future__ import annotations
 
@@ -8,91 +8,123 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
+from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from node2seq import ops
 from node2seq.benchmarking.graphs import Size
-from node2seq.benchmarking.rows import Row
+from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.timing import measure
 from node2seq.nn.conv.node2seq import Node2SeqConv
 
 CHANNELS = 64
 OUT_OF_MEMORY = "out of memory"
 PLAN_ANEW = "plan anew"
+COMPILED, NOT_COMPILED = "compiled", "not compiled"
 
 
-class Stage:
-    """A graph with features and a direction to differentiate in, on one device.
+class LayerBenchmark:
+    """Times layers on one graph with random features, forward + backward.
 
     Args:
         bench: Which benchmark its rows belong to.
         size: The graph's name and size.
         edge_index: Its edges.
-        bandwidth: Bytes per second of the memory, for the gather bound; None: do without.
+        bandwidth: Bytes per second of the memory, for the gather bound; None: without it.
+        seconds: How long to repeat a step; see :func:`node2seq.benchmarking.timing.measure`.
+        least: How often at least.
     """
 
-    def __init__(self, bench: str, size: Size, edge_index: Tensor, bandwidth: float | None = None) -> None:
+    def __init__(
+        self,
+        bench: str,
+        size: Size,
+        edge_index: Tensor,
+        bandwidth: float | None = None,
+        *,
+        seconds: float = 1.0,
+        least: int = 3,
+    ) -> None:
         self.bench, self.size, self.edge_index, self.bandwidth = bench, size, edge_index, bandwidth
+        self.seconds, self.least = seconds, least
         self.device = edge_index.device
         generator = torch.Generator(self.device).manual_seed(0)
         shape = (size.nodes, CHANNELS)
         self.x = torch.randn(shape, device=self.device, generator=generator).requires_grad_()
         self.direction = torch.randn(shape, device=self.device, generator=generator)
 
-    def gat(self, *, seconds: float, least: int = 3) -> Row:
-        """PyG's GATConv with one head: what all others are compared with.
+    @property
+    def entries(self) -> int:
+        """Edges and self loops."""
+        return self.size.edges + self.size.nodes
 
-        Args:
-            seconds: See :func:`node2seq.benchmarking.timing.measure`.
-            least: See there.
+    @property
+    def auto_backend(self) -> str:
+        """The name of the backend that ``auto`` chooses on this graph."""
+        module = ops.choose_backend("auto", self.x, self.entries)
+        return module.__name__.removeprefix(f"{ops.__name__}.").split(".")[0]
+
+    def pyg(self, layer: nn.Module, name: str = "GATConv") -> BenchmarkRow:
+        """A layer of PyG."""
+        return self._measure(layer, BenchmarkRow(self.bench, *self.size, name))
+
+    def gat(self) -> BenchmarkRow:
+        """PyG's GATConv with one head: what all others are compared with."""
+        return self.pyg(GATConv(CHANNELS, CHANNELS))
+
+    def compiled_gat(self) -> BenchmarkRow:
+        """GATConv under ``torch.compile`` for this graph's shape; a result without a time says why not.
+
+        It is given edges with self loops: to add them in every step would break the compiled graph up.
         """
-        return self._row(GATConv(CHANNELS, CHANNELS), Row(self.bench, *self.size, "GATConv"), seconds, least)
+        row = BenchmarkRow(self.bench, *self.size, "GATConv", COMPILED)
+        layer = GATConv(CHANNELS, CHANNELS, add_self_loops=False)
+        layer.compile(dynamic=False)
+        edges, _ = add_self_loops(remove_self_loops(self.edge_index)[0], num_nodes=self.size.nodes)
+        try:
+            return self._measure(layer, row, edge_index=edges)
+        except RuntimeError as error:  # what torch.compile raises, also where there is no C compiler
+            reason = str(error).strip().splitlines()[0]
+            return replace(row, result=f"{NOT_COMPILED}: {reason}")
 
-    def case(self, readout: str, kernel_size: int, backend: str) -> Row:
+    def case(self, readout: str, kernel_size: int, backend: str) -> BenchmarkRow:
         """The row of our layer before anything is measured."""
         about = {"kernel_size": kernel_size, "readout": readout, "backend": backend}
-        return Row(self.bench, *self.size, "Node2SeqConv", **about)
+        return BenchmarkRow(self.bench, *self.size, "Node2SeqConv", **about)
 
     def node2seq(
-        self,
-        readout: str,
-        kernel_size: int,
-        *,
-        backend: str,
-        seconds: float,
-        least: int = 3,
-        plan_anew: bool = False,
-    ) -> Row:
+        self, readout: str, kernel_size: int, backend: str, *, plan_anew: bool = False
+    ) -> BenchmarkRow:
         """Our layer with a backend; ``plan_anew``: as if each step had a graph of its own."""
         layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout, backend=backend)
-        row = self.case(readout, kernel_size, backend)
-        if plan_anew:
-            row = replace(row, variant=PLAN_ANEW)
-        bound = None
-        if self.bandwidth is not None:
-            entries = self.size.edges + self.size.nodes
-            bound = 1e3 * gather_bytes(readout, kernel_size, entries) / self.bandwidth
-        return self._row(layer, row, seconds, least, bound)
+        row = replace(self.case(readout, kernel_size, backend), variant=PLAN_ANEW if plan_anew else "")
+        row = self._measure(layer, row, plan_anew=plan_anew)
+        if self.bandwidth is None or row.p50_ms is None:
+            return row
+        bound_ms = 1e3 * gather_bytes(readout, kernel_size, self.entries) / self.bandwidth
+        return replace(row, bound_share=bound_ms / row.p50_ms)
 
-    def _row(
-        self, layer: nn.Module, row: Row, seconds: float, least: int, bound_ms: float | None = None
-    ) -> Row:
-        anew = row.variant == PLAN_ANEW
-        step = layer_step(layer.to(self.device), self.x, self.edge_index, self.direction, plan_anew=anew)
-        found = measure(step, self.device, seconds=seconds, least=least)
-        figures = {"result": OUT_OF_MEMORY} if found is None else vars(found)
-        if found is not None and bound_ms is not None:
-            figures = {**figures, "bound_share": bound_ms / found.p50_ms}
-        return replace(row, **figures)
+    def _measure(
+        self,
+        layer: nn.Module,
+        row: BenchmarkRow,
+        *,
+        edge_index: Tensor | None = None,
+        plan_anew: bool = False,
+    ) -> BenchmarkRow:
+        edges = self.edge_index if edge_index is None else edge_index
+        step = layer_step(layer.to(self.device), self.x, edges, self.direction, plan_anew=plan_anew)
+        found = measure(step, self.device, seconds=self.seconds, least=self.least)
+        return replace(row, **({"result": OUT_OF_MEMORY} if found is None else vars(found)))
 
 
 def layer_step(
     layer: nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor, *, plan_anew: bool = False
 ) -> Callable[[], None]:
-    """A forward and backward pass; ``plan_anew``: without what is known of the graph."""
+    """A forward and backward pass; ``plan_anew`` drops what is cached of the graph."""
 
     def step() -> None:
         layer(x, edge_index).backward(direction)
-        # Freed here and not at the next start: gradients, and a plan anew, are part of what a step adds.
+        # Freed here and not at the next start: gradients and a new plan are part of what a step adds.
         layer.zero_grad()
         x.grad = None
         if plan_anew:
@@ -102,7 +134,7 @@ def layer_step(
 
 
 def gather_bytes(readout: str, kernel_size: int, entries: int, channels: int = CHANNELS) -> int:
-    """The least that the layer reads when each gathered float32 row comes from memory once.
+    """The fewest bytes that the layer reads: each gathered float32 row comes from memory once.
 
     Sum and mean gather a row once forward, for the score and the sums together, and once backward. The
     maximum gathers a row for the score, each tap's projection for the windows, and backward the gradients and

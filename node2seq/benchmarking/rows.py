@@ -1,10 +1,9 @@
-"""One JSON line for each case that was measured, and what it was measured on."""
+"""Rows: a case, what was measured of it, and on what machine; a JSON line each, and as a table."""
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +33,7 @@ IDENTITY = (
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One case and what was found.
 
     Args:
@@ -43,7 +42,7 @@ class Row:
         nodes: Its nodes.
         edges: Its directed edges, self loops not counted.
         case: What was measured: a layer, an operation or a network.
-        variant: In which way, where there are several: ``"plan anew"``, ``"captured"`` …
+        variant: How, where there are several ways: ``"plan anew"``, ``"captured"`` …
         kernel_size: Taps of the convolution.
         readout: Its readout.
         backend: Which backend ran.
@@ -52,6 +51,7 @@ class Row:
         p80_ms: A fifth of the repeats were slower.
         base: What ``ratio`` and ``peak_ratio`` are to; measured in the same run.
         ratio: Median to median of the base.
+        compiled_ratio: Median to median of the base under ``torch.compile``, measured in the same run.
         peak_bytes: What a step adds at its peak to what is held before it.
         peak_ratio: The same to the base's.
         bound_share: The time that its gathers take at the speed of a copy, over its own.
@@ -72,16 +72,22 @@ class Row:
     p80_ms: float | None = None
     base: str | None = None
     ratio: float | None = None
+    compiled_ratio: float | None = None
     peak_bytes: int | None = None
     peak_ratio: float | None = None
     bound_share: float | None = None
     result: str | None = None
 
-    def beside(self, base: Row) -> Row:
-        """The same row with its ratios to ``base``, where both have a figure."""
+    def beside(self, base: BenchmarkRow, compiled: BenchmarkRow | None = None) -> BenchmarkRow:
+        """The same row with its ratios to ``base`` and to ``compiled``, where both have a figure."""
         ratio = _ratio(self.p50_ms, base.p50_ms)
-        peak_ratio = _ratio(self.peak_bytes, base.peak_bytes)
-        return replace(self, base=base.case if ratio else None, ratio=ratio, peak_ratio=peak_ratio)
+        return replace(
+            self,
+            base=base.case if ratio else None,
+            ratio=ratio,
+            compiled_ratio=None if compiled is None else _ratio(self.p50_ms, compiled.p50_ms),
+            peak_ratio=_ratio(self.peak_bytes, base.peak_bytes),
+        )
 
     def title(self) -> str:
         """The case in words."""
@@ -91,7 +97,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Machine:
-    """What rows were made on: the device's name, threads, versions and the commit of the code."""
+    """What rows were measured on: the device's name, threads, versions and the commit of the code."""
 
     device: str
     threads: int | None
@@ -100,7 +106,7 @@ class Machine:
 
     @classmethod
     def here(cls, device: torch.device, commit: str | None = None) -> Machine:
-        """This machine; ``commit`` stands in where the code is no checkout."""
+        """This machine; ``commit`` is for code that is not a checkout."""
         versions = {name: v for name, v in package_versions(PACKAGES).items() if v is not None}
         name = re.sub(r"\((R|TM)\)", "", device_name(device))
         threads = None if device.type == "cuda" else torch.get_num_threads()
@@ -108,8 +114,8 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept(Row):
-    """A row as it stands in a file: what was found, on what, and when."""
+class StoredRow(BenchmarkRow):
+    """A row of a file: what was measured, on what, and when."""
 
     device: str
     threads: int | None = None
@@ -118,26 +124,26 @@ class Kept(Row):
     date: str
 
 
-def device_title(made_on: Machine | Kept) -> str:
+def device_title(made_on: Machine | StoredRow) -> str:
     """The device, and the threads of a processor."""
     count = made_on.threads
     return made_on.device + ("" if count is None else f", {count} thread{'s' if count > 1 else ''}")
 
 
-def append_rows(path: Path, rows: Iterable[Row], machine: Machine) -> None:
+def append_rows(path: Path, rows: Iterable[BenchmarkRow], machine: Machine) -> None:
     """Add rows to a file: all of them, or none if the process is killed meanwhile."""
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    JsonLines(path).append(_values(Kept(**vars(row), **vars(machine), date=date)) for row in rows)
+    JsonLines(path).append(_values(StoredRow(**vars(row), **vars(machine), date=date)) for row in rows)
 
 
-def read_rows(path: Path) -> list[Kept]:
+def read_rows(path: Path) -> list[StoredRow]:
     """The newest row of each case, in the order in which cases first came; none where there is no file."""
     if not path.exists():
         return []
-    newest: dict[tuple[Any, ...], Kept] = {}
+    newest: dict[tuple[Any, ...], StoredRow] = {}
     for number, found in enumerate(read_lines(path), start=1):
         try:
-            row = Kept(**found)
+            row = StoredRow(**found)
         except TypeError as error:
             raise Node2SeqError(
                 f"{path}, line {number}", f"it is not a row ({error})", "Restore it from a copy"
@@ -148,18 +154,58 @@ def read_rows(path: Path) -> list[Kept]:
     return list(newest.values())
 
 
-def add_arguments(parser: argparse.ArgumentParser, rows: Path) -> None:
-    """What every benchmark can be told about its rows; ``rows`` is where they go unless told."""
-    parser.add_argument("--rows", type=Path, default=rows, help="file to append rows to")
-    parser.add_argument("--commit", help="what rows say of the code where it is no checkout")
+def table_of(
+    rows: Sequence[BenchmarkRow], leading: Mapping[str, Callable[[Any], str]] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """The header and the lines of a table of rows; columns that would be empty are left out.
+
+    Args:
+        rows: One line each.
+        leading: Further columns before the others.
+    """
+    base = next((row.base for row in rows if row.base), None)
+    columns: list[tuple[str, Callable[[Any], str]]] = [
+        *(leading or {}).items(),
+        ("", BenchmarkRow.title),
+        ("backend", lambda row: row.backend or ""),
+        ("ms", time_text),
+        (f"× {base}", lambda row: number_text(row.ratio, ".2f")),
+        (f"× compiled {base}", lambda row: number_text(row.compiled_ratio, ".2f")),
+        ("memory", lambda row: size_text(row.peak_bytes)),
+        (f"× {base}", lambda row: number_text(row.peak_ratio, ".2f")),
+        ("of the gather bound", lambda row: number_text(row.bound_share, ".0%")),
+    ]
+    lines = [[show(row) for _, show in columns] for row in rows]
+    shown = [i for i, _ in enumerate(columns) if any(line[i] for line in lines)]
+    return [columns[i][0] for i in shown], [[line[i] for i in shown] for line in lines]
 
 
-def keep(rows: Sequence[Row], options: argparse.Namespace, device: torch.device) -> None:
-    """Append what a benchmark found, as :func:`add_arguments` lets its user say."""
-    append_rows(options.rows, rows, Machine.here(device, options.commit))
+def time_text(row: BenchmarkRow) -> str:
+    """The median with the 20th and the 80th percentile, or the result that is no time."""
+    if row.p50_ms is None:
+        return row.result or ""
+    median, low, high = (_three_digits(value) for value in (row.p50_ms, row.p20_ms, row.p80_ms))
+    return f"{median} ({low} to {high})" if low else median
 
 
-def _values(row: Kept) -> dict[str, Any]:
+def size_text(size: int | None) -> str:
+    """Bytes as MiB or GiB."""
+    if size is None:
+        return ""
+    unit, name = (2**30, "GiB") if size >= 2**30 else (2**20, "MiB")
+    return f"{size / unit:.2f} {name}" if size < 10 * unit else f"{size / unit:.1f} {name}"
+
+
+def number_text(value: float | None, form: str) -> str:
+    """A number in a format, or nothing for none."""
+    return "" if value is None else format(value, form)
+
+
+def _three_digits(value: float | None) -> str:
+    return number_text(value, ",.0f" if value is not None and value >= 1000 else "#.3g").rstrip(".")
+
+
+def _values(row: StoredRow) -> dict[str, Any]:
     """The fields that say something, with as many digits as a measurement has."""
     found = {name: value for name, value in asdict(row).items() if value not in (None, "")}
     return {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in found.items()}

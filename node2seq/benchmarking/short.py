@@ -1,4 +1,4 @@
-"""The short benchmark: the layer beside PyG's on three sizes of graph, with every backend that runs here."""
+"""The short benchmark: our layer beside PyG's on three sizes of graph, with every backend that runs here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from node2seq import ops
-from node2seq.benchmarking.agreement import refuse_if_wrong, runnable_backends
+from node2seq.benchmarking.agreement import verify_backends
 from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import Stage
-from node2seq.benchmarking.rows import Row
+from node2seq.benchmarking.layers import LayerBenchmark
+from node2seq.benchmarking.rows import BenchmarkRow
 
 SIZES = (
     Size("as large as Cora", 2_708, 10_556),
@@ -21,16 +20,16 @@ SIZES = (
 )
 READOUTS = ("max", "mean")
 KERNEL_SIZE = 3
-# A case is repeated for so long and at least so often: a slow machine is to get through all of them.
+# Few repeats, so that a slow machine gets through all cases.
 SECONDS_A_CASE, LEAST = 0.8, 2
 NO_TIME_LEFT = "no time left"
 
 
 @dataclass(frozen=True)
-class Short:
-    """What was found: rows in the order of measuring, and the backend that ``auto`` takes for each graph."""
+class ShortBenchmark:
+    """The rows in the order of measuring, and the backend that ``auto`` chooses for each graph."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BenchmarkRow, ...]
     picks: dict[str, str]
 
 
@@ -39,51 +38,52 @@ def short_benchmark(
     say: Callable[[str], None] = lambda _: None,
     *,
     seconds: float = 45.0,
-) -> Short:
+) -> ShortBenchmark:
     """Check every backend against the reference, then measure forward + backward of the layer.
 
     Args:
         device: Where.
-        say: Told what is being done.
-        seconds: Start no further case after so much measuring.
+        say: Called with a line about what is being done.
+        seconds: No further case is started after this time.
 
     Raises:
         Node2SeqError: A backend's results are wrong; nothing is measured then.
     """
-    backends = runnable_backends(device)
-    say(f"comparing {', '.join(name for name in backends if name != 'reference')} with the reference")
-    refuse_if_wrong(backends, device)
-    stages = [Stage("short", size, power_law(size.nodes, size.edges, device)) for size in SIZES]
-    picks = {stage.size.name: picked_backend(stage) for stage in stages}
+    say("comparing every backend with the reference")
+    backends = verify_backends(device)
+    benchmarks = [
+        LayerBenchmark(
+            "short",
+            size,
+            power_law(size.nodes, size.edges, device),
+            seconds=SECONDS_A_CASE,
+            least=LEAST,
+        )
+        for size in SIZES
+    ]
+    picks = {benchmark.size.name: benchmark.auto_backend for benchmark in benchmarks}
     end = time.monotonic() + seconds
-    rows: list[list[Row]] = []
-    for stage in stages:
-        say(f"measuring {stage.size.name}")
-        base = stage.gat(seconds=SECONDS_A_CASE, least=LEAST)
-        rows.append([base, *_rows(stage, picks[stage.size.name], base, end)])
-    # What users get is known by now. The others get the time that is left, the slow reference last.
+    rows: list[list[BenchmarkRow]] = []
+    for benchmark in benchmarks:
+        say(f"measuring {benchmark.size.name}")
+        base = benchmark.gat()
+        rows.append([base, *_rows(benchmark, picks[benchmark.size.name], base, end)])
+    # The backends that users get come first. The others share the time that is left, the reference last.
     others = [name for name in backends if set(picks.values()) != {name}]
     for backend in sorted(others, key=lambda name: name == "reference"):
         say(f"measuring {backend}")
-        for stage, own in zip(stages, rows, strict=True):
-            if backend != picks[stage.size.name]:
-                own += _rows(stage, backend, own[0], end)
-    return Short(tuple(row for own in rows for row in own), picks)
+        for benchmark, own in zip(benchmarks, rows, strict=True):
+            if backend != picks[benchmark.size.name]:
+                own += _rows(benchmark, backend, own[0], end)
+    return ShortBenchmark(tuple(row for own in rows for row in own), picks)
 
 
-def _rows(stage: Stage, backend: str, base: Row, end: float) -> list[Row]:
+def _rows(benchmark: LayerBenchmark, backend: str, base: BenchmarkRow, end: float) -> list[BenchmarkRow]:
     found = []
     for readout in READOUTS:
         if time.monotonic() < end:
-            row = stage.node2seq(readout, KERNEL_SIZE, seconds=SECONDS_A_CASE, backend=backend, least=LEAST)
+            row = benchmark.node2seq(readout, KERNEL_SIZE, backend)
         else:
-            row = replace(stage.case(readout, KERNEL_SIZE, backend), result=NO_TIME_LEFT)
+            row = replace(benchmark.case(readout, KERNEL_SIZE, backend), result=NO_TIME_LEFT)
         found.append(row.beside(base))
     return found
-
-
-def picked_backend(stage: Stage) -> str:
-    """The name of the backend that ``auto`` takes on that graph."""
-    entries = stage.size.edges + stage.size.nodes
-    module = ops.choose_backend("auto", stage.x, entries)
-    return module.__name__.removeprefix(f"{ops.__name__}.").split(".")[0]

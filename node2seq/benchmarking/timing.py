@@ -29,14 +29,14 @@ class Measured:
 def measure(
     step: Callable[[], Any], device: torch.device, *, seconds: float, least: int = 3, most: int = 30
 ) -> Measured | None:
-    """Time and memory of a step, or nothing if it runs out of memory.
+    """Time and memory of a step, or None if it runs out of memory.
 
     Args:
-        step: What to measure; run twice before it counts, which builds what is built once.
+        step: What to measure; it runs twice before it is timed, which fills caches.
         device: Where it runs.
-        seconds: Repeat for about so long,
-        least: but at least so often,
-        most: and at most so often.
+        seconds: About how long to repeat it,
+        least: at least this often,
+        most: at most this often, unless ``least`` is more.
     """
     try:
         step()
@@ -76,7 +76,7 @@ def _once_on_gpu(step: Callable[[], Any]) -> float:
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int | None:
-    """The bytes that a step adds at its peak; nothing where the system does not tell."""
+    """The bytes that a step adds at its peak; None where the system does not report them."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -88,14 +88,14 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int | None:
         step()
         return None
     _return_free_memory()
-    _CLEAR.write_text("5")  # sets the high-water mark to what is resident now
+    _CLEAR.write_text("5")  # resets the high-water mark
     before = _resident("VmRSS:")
     step()
     return max(_resident("VmHWM:") - before, 0)
 
 
 def _return_free_memory() -> None:
-    """Give back what was freed but is kept for later: a step that reused it would seem to need none."""
+    """Return freed memory to the system: a step that reused it would seem to need none."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
         if trim is not None:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from node2seq.benchmarking.layers import CHANNELS
-from node2seq.benchmarking.rows import Machine, Row, append_rows, device_title
-from node2seq.benchmarking.short import Short, short_benchmark
+from node2seq.benchmarking.rows import Machine, append_rows, device_title, table_of
+from node2seq.benchmarking.short import ShortBenchmark, short_benchmark
 from node2seq.cli.commands import BenchFlags
 from node2seq.cli.output import step_teller
 from node2seq.environment import pick_device
@@ -31,7 +31,7 @@ def bench(flags: BenchFlags) -> None:
     _show(found, machine)
 
 
-def _show(found: Short, machine: Machine) -> None:
+def _show(found: ShortBenchmark, machine: Machine) -> None:
     # A file or a pipe has no width of its own.
     console = Console() if sys.stdout.isatty() else Console(width=110)
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
@@ -44,24 +44,11 @@ def _show(found: Short, machine: Machine) -> None:
     )
     for name, pick in found.picks.items():
         rows = [row for row in found.rows if row.graph == name]
+        header, lines = table_of(rows)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=name, title_justify="left")
-        for heading in ("", "backend", "ms", "20 to 80 %", "× GATConv", "MiB", "× GATConv"):
+        for heading in header:
             table.add_column(heading, justify="left" if heading in ("", "backend") else "right")
-        for row in rows:
-            table.add_row(*_cells(row))
+        for line in lines:
+            table.add_row(*line)
         console.print(table)
-        console.print(f"auto takes [bold]{pick}[/bold] here", highlight=False)
-
-
-def _cells(row: Row) -> list[str]:
-    if row.p50_ms is None or row.p20_ms is None or row.p80_ms is None:
-        return [row.title(), row.backend or "", row.result or "", "", "", "", ""]
-    return [
-        row.title(),
-        row.backend or "",
-        f"{row.p50_ms:.2f}",
-        f"{row.p20_ms:.2f} to {row.p80_ms:.2f}",
-        "" if row.ratio is None else f"{row.ratio:.2f}",
-        "" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.1f}",
-        "" if row.peak_ratio is None else f"{row.peak_ratio:.2f}",
-    ]
+        console.print(f"auto chooses [bold]{pick}[/bold] here", highlight=False)

@@ -7,20 +7,20 @@ import torch
 
 from node2seq import MODELS, ops
 from node2seq.benchmarking import determinism
-from node2seq.benchmarking.determinism import TRAINED, hub_graph, thirds, weights_digest
+from node2seq.benchmarking.determinism import MODEL_CASES, hub_graph, thirds, weights_digest
 from node2seq.data import load, make_split
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-CASES = pytest.mark.parametrize("trained", TRAINED, ids=lambda trained: trained.name)
+CASES = pytest.mark.parametrize("case", MODEL_CASES, ids=lambda case: case.name)
 
 
 def test_every_model_is_among_the_trained():
-    assert {trained.model for trained in TRAINED} == set(MODELS)
-    assert any(trained.options.get("hops") == 2 for trained in TRAINED)
+    assert {case.model for case in MODEL_CASES} == set(MODELS)
+    assert any(case.options.get("hops") == 2 for case in MODEL_CASES)
 
 
 @CASES
-def test_same_bits_on_the_cpu(trained: determinism.Trained, monkeypatch: pytest.MonkeyPatch):
+def test_same_bits_on_the_cpu(case: determinism.ModelCase, monkeypatch: pytest.MonkeyPatch):
     data = hub_graph(nodes=150, edges=400)
     degree = torch.bincount(data.edge_index[1])  # pyright: ignore[reportOptionalSubscript]
     assert degree[0] == 149
@@ -28,7 +28,7 @@ def test_same_bits_on_the_cpu(trained: determinism.Trained, monkeypatch: pytest.
 
     def digest() -> str:
         ops.PLANS.clear()
-        return weights_digest(trained, data, split, torch.device("cpu"), epochs=3)
+        return weights_digest(case, data, split, torch.device("cpu"), epochs=3)
 
     first = digest()
     assert digest() == first
@@ -40,7 +40,7 @@ def test_same_bits_on_the_cpu(trained: determinism.Trained, monkeypatch: pytest.
 @pytest.mark.slow
 @CASES
 @pytest.mark.parametrize("graph", ["cora", "hub"])
-def test_same_bits_on_the_gpu_after_200_epochs(trained: determinism.Trained, graph: str, real_data):
+def test_same_bits_on_the_gpu_after_200_epochs(case: determinism.ModelCase, graph: str, real_data):
     if graph == "hub":
         data = hub_graph()
         split = thirds(data)
@@ -51,6 +51,6 @@ def test_same_bits_on_the_gpu_after_200_epochs(trained: determinism.Trained, gra
 
     def digest() -> str:
         ops.PLANS.clear()
-        return weights_digest(trained, data.clone().to("cuda"), split, device, epochs=200)
+        return weights_digest(case, data.clone().to("cuda"), split, device, epochs=200)
 
     assert digest() == digest()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from node2seq import Node2SeqError, ops
-from node2seq.benchmarking import agreement, short, timing
+from node2seq.benchmarking import agreement, layers, short, timing
 from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import OUT_OF_MEMORY, Stage, gather_bytes
+from node2seq.benchmarking.layers import NOT_COMPILED, OUT_OF_MEMORY, LayerBenchmark, gather_bytes
 
 CPU = torch.device("cpu")
 TINY = (Size("tiny", 40, 200), Size("small", 80, 600))
@@ -50,7 +50,7 @@ def test_a_wrong_backend_is_noticed(quick: None, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(ops.eager, "convolve_sum", wrong)
     found = agreement.disagreements("eager", CPU)
     assert any(line.startswith("eager, sum k=3: ") and line.endswith(part) for line in found)
-    with pytest.raises(Node2SeqError, match=f"eager, sum k=3: .*{part}.*no time is reported"):
+    with pytest.raises(Node2SeqError, match=f"eager, sum k=3: .*{part}.*nothing is timed"):
         short.short_benchmark(CPU)
 
 
@@ -98,8 +98,8 @@ def test_gathers_grow_with_the_kernel_for_the_maximum_alone():
 
 
 def test_a_layer_that_runs_out_of_memory_gets_its_row(monkeypatch: pytest.MonkeyPatch):
-    stage = Stage("short", TINY[0], power_law(40, 200, CPU), bandwidth=1e9)
-    row = stage.node2seq("max", 3, seconds=0, backend="eager")
+    benchmark = LayerBenchmark("short", TINY[0], power_law(40, 200, CPU), 1e9, seconds=0)
+    row = benchmark.node2seq("max", 3, "eager")
     assert row.p50_ms is not None
     assert row.bound_share == pytest.approx(gather_bytes("max", 3, 240) / 1e6 / row.p50_ms)
 
@@ -107,8 +107,22 @@ def test_a_layer_that_runs_out_of_memory_gets_its_row(monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(ops.eager, "convolve_max", full)
-    row = stage.node2seq("max", 3, seconds=0, backend="eager")
+    row = benchmark.node2seq("max", 3, "eager")
     assert (row.result, row.p50_ms, row.backend) == (OUT_OF_MEMORY, None, "eager")
+
+
+def test_compiled_gat_is_timed_or_says_why_not(monkeypatch: pytest.MonkeyPatch):
+    benchmark = LayerBenchmark("short", TINY[0], power_law(40, 200, CPU), seconds=0)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
+    row = benchmark.compiled_gat()
+    assert (row.title(), row.result) == ("GATConv, compiled", None)
+    assert row.p50_ms
+
+    def no_compiler(*_: object, **__: object) -> None:
+        raise RuntimeError("no C compiler\nand a long trace")
+
+    monkeypatch.setattr(layers, "measure", no_compiler)
+    assert benchmark.compiled_gat().result == f"{NOT_COMPILED}: no C compiler"
 
 
 def test_the_short_benchmark_measures_every_backend_beside_gat(quick: None):

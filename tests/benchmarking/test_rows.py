@@ -13,14 +13,16 @@ from xml.etree import ElementTree
 import pytest
 
 from node2seq import Node2SeqError
-from node2seq.benchmarking.rows import Machine, Row, append_rows, read_rows
+from node2seq.benchmarking.rows import BenchmarkRow, Machine, append_rows, read_rows
 from node2seq.benchmarking.timing import growth_exponent
 from node2seq.storage import files
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Machine("a processor", 2, {"torch": "2.0"}, "0123456789abcdef")
-BASE = Row("layer", "Cora", 2708, 10556, "GATConv", p20_ms=3.0, p50_ms=4.0, p80_ms=5.0, peak_bytes=1000)
-OURS = Row(
+BASE = BenchmarkRow(
+    "layer", "Cora", 2708, 10556, "GATConv", p20_ms=3.0, p50_ms=4.0, p80_ms=5.0, peak_bytes=1000
+)
+OURS = BenchmarkRow(
     "layer",
     "Cora",
     2708,
@@ -53,6 +55,9 @@ def test_ratios_are_to_the_base():
     failed = replace(OURS, p50_ms=None, peak_bytes=None).beside(BASE)
     assert (failed.base, failed.ratio, failed.peak_ratio) == (None, None, None)
     assert row.title() == "Node2SeqConv max k=3"
+    assert row.compiled_ratio is None
+    assert OURS.beside(BASE, replace(BASE, p50_ms=2.0)).compiled_ratio == 0.5
+    assert OURS.beside(BASE, replace(BASE, p50_ms=None)).compiled_ratio is None
 
 
 def test_rows_come_back_and_the_newest_of_a_case_counts(tmp_path: Path):
@@ -122,7 +127,7 @@ def test_the_exponent_of_a_power_is_its_exponent():
     assert growth_exponent(sizes[:2], [1.0, 2.0]) is None
 
 
-def kept(tmp_path: Path, *rows: Row) -> list:
+def kept(tmp_path: Path, *rows: BenchmarkRow) -> list:
     append_rows(tmp_path / "rows.jsonl", rows, MACHINE)
     return read_rows(tmp_path / "rows.jsonl")
 
@@ -133,19 +138,23 @@ def test_a_row_becomes_a_line(page: ModuleType, tmp_path: Path):
     text = files["performance.md"]
     assert "### a processor, 2 threads" in text
     assert "Cora: 2,708 nodes, 10,556 edges" in text
-    assert "|  | backend | ms | × GATConv | memory | × GATConv  | of the gather bound |" in text
+    assert "|  | backend | ms | × GATConv | memory | × GATConv | of the gather bound |" in text
     assert "| Node2SeqConv max k=3 | eager | 1.00 (0.500 to 2.00) | 0.25 | 0.00 MiB | 0.25 | 50% |" in text
     assert "| a processor, 2 threads | layer | torch 2.0 | `0123456789` |" in text
+    assert "compiled" not in text
+    files = page.render(kept(tmp_path, BASE, OURS.beside(BASE, replace(BASE, p50_ms=2.0))))
+    assert "| ms | × GATConv | × compiled GATConv | memory |" in files["performance.md"]
+    assert "| 1.00 (0.500 to 2.00) | 0.25 | 0.50 |" in files["performance.md"]
 
 
 def test_growth_is_fitted_and_drawn_without_what_ran_out_of_memory(page: ModuleType, tmp_path: Path):
     rows = []
     for edges in (1_000_000, 10_000_000, 100_000_000):
         about = ("scaling", f"{edges} edges", edges // 50, edges)
-        base = Row(*about, "GATConv", p50_ms=edges / 1e5, peak_bytes=edges * 1000)
+        base = BenchmarkRow(*about, "GATConv", p50_ms=edges / 1e5, peak_bytes=edges * 1000)
         if edges == 100_000_000:
-            base = Row(*about, "GATConv", result="out of memory")
-        ours = Row(*about, "Node2SeqConv", readout="max", p50_ms=edges / 1e6, peak_bytes=edges * 50)
+            base = BenchmarkRow(*about, "GATConv", result="out of memory")
+        ours = BenchmarkRow(*about, "Node2SeqConv", readout="max", p50_ms=edges / 1e6, peak_bytes=edges * 50)
         rows += [base, ours.beside(base)]
     files = page.render(kept(tmp_path, *rows))
     assert list(files) == [
@@ -163,8 +172,8 @@ def test_growth_is_fitted_and_drawn_without_what_ran_out_of_memory(page: ModuleT
 def test_bits_that_differ_are_shown(page: ModuleType, tmp_path: Path):
     about = ("determinism", "Cora", 2708, 10556)
     rows = [
-        Row(*about, "GCN", "200 epochs", result="the same bits"),
-        Row(*about, "GAT", "200 epochs", result="different bits"),
+        BenchmarkRow(*about, "GCN", "200 epochs", result="the same bits"),
+        BenchmarkRow(*about, "GAT", "200 epochs", result="different bits"),
     ]
     text = page.render(kept(tmp_path, *rows))["performance.md"]
     assert "| GCN | the same bits |\n| GAT | different bits |" in text

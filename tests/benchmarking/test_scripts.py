@@ -11,14 +11,14 @@ from types import ModuleType
 
 import pytest
 
-from node2seq.benchmarking.determinism import TRAINED
-from node2seq.benchmarking.rows import Kept, read_rows
+from node2seq.benchmarking.determinism import MODEL_CASES
+from node2seq.benchmarking.rows import StoredRow, read_rows
 from node2seq.data import load
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[Kept]]:
+def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[StoredRow]]:
     rows = folder / "rows.jsonl"
     command = [sys.executable, f"benchmarks/{script}", *arguments, "--device", "cpu", "--rows", str(rows)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -39,9 +39,9 @@ def load_script(name: str) -> ModuleType:
 @pytest.mark.slow
 def test_determinism_compares_two_processes(tmp_path: Path):
     printed, rows = run("bench_determinism.py", tmp_path, "--graphs", "hub", "--epochs", "1")
-    assert [row.case for row in rows] == [trained.name for trained in TRAINED]
+    assert [row.case for row in rows] == [case.name for case in MODEL_CASES]
     assert {(row.result, row.variant, row.threads) for row in rows} == {("the same bits", "1 epochs", 1)}
-    assert printed.count("the same bits") == len(TRAINED)
+    assert printed.count("the same bits") == len(MODEL_CASES)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def test_the_verb_prints_a_table_and_writes_rows(cli, tmp_path):
     for example in examples:
         done = cli(*example)
         assert done.status == 0
-        assert done.out.count("auto takes ") == len(TINY)
+        assert done.out.count("auto chooses ") == len(TINY)
         assert "Node2SeqConv mean k=3" in done.out
         assert "× GATConv" in done.out
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
