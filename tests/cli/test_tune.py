@@ -80,7 +80,7 @@ def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler, monkey
         )
         runs = [replace(one, recipe=chosen.updated(**settings_of("node2seq", one.recipe))) for one in runs]
         assert runs[place].recipe == chosen
-        assert train_many(data, runs, device="cpu")[place].judged == accuracy
+        assert train_many(data, runs, device="cpu")[place].cross_fitted == accuracy
     trained = cli("train", "--config", found["recipe"], "--seed", 100, "--json").json
     alone = Training("node2seq", chosen, make_split(data, seed=100), 100)
     graph = prepare_graph(data, chosen)
