@@ -14,12 +14,12 @@ from node2seq.cli.output import echo, step_teller
 from node2seq.cli.settings import checked, lasting, source_of
 from node2seq.errors import check_choice
 from node2seq.search.bayes import Bayes
-from node2seq.search.evaluate import Say, Standing
+from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving
-from node2seq.search.plan import Plan
 from node2seq.search.report import write_summary
 from node2seq.search.seeds import parse_seeds
-from node2seq.search.session import Found, Request, run
+from node2seq.search.session import Request, SearchResult, run
+from node2seq.search.settings import SearchSettings
 from node2seq.storage.files import make_folder
 from node2seq.storage.lock import locked
 
@@ -59,7 +59,7 @@ def tune(flags: TuneFlags) -> None:
         _show(found, folder)
 
 
-def _plan(flags: TuneFlags) -> Plan:
+def _plan(flags: TuneFlags) -> SearchSettings:
     check_choice("sampler", flags.sampler, SAMPLERS)
     return (Bayes if flags.sampler == "bayes" else Halving)(
         trials=flags.trials,
@@ -71,7 +71,7 @@ def _plan(flags: TuneFlags) -> Plan:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[Standing], None] | None]]:
+def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
     """Lines for what was done, and on a terminal a bar for the program that is being trained."""
     if quiet:
         yield lambda _: None, None
@@ -83,7 +83,7 @@ def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[Standing], None] | N
 
 
 @contextmanager
-def _bar() -> Iterator[tuple[Say, Callable[[Standing], None] | None]]:
+def _bar() -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
     try:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     except ModuleNotFoundError:  # a search runs without the command line's extra, too
@@ -96,7 +96,7 @@ def _bar() -> Iterator[tuple[Say, Callable[[Standing], None] | None]]:
         def say(line: str) -> None:
             bar.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
-        def tell(standing: Standing) -> None:
+        def tell(standing: SearchProgress) -> None:
             title = f"program {standing.program} of {standing.programs}, {standing.runs} runs"
             if bar.tasks[0].description != title:
                 bar.reset(task, total=1.0, description=title)
@@ -105,7 +105,7 @@ def _bar() -> Iterator[tuple[Say, Callable[[Standing], None] | None]]:
         yield say, tell
 
 
-def _entry(found: Found, folder: Path) -> dict[str, Any]:
+def _entry(found: SearchResult, folder: Path) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "recipe": str(found.recipe_file),
@@ -119,7 +119,7 @@ def _entry(found: Found, folder: Path) -> dict[str, Any]:
     }
 
 
-def _show(found: Found, folder: Path) -> None:
+def _show(found: SearchResult, folder: Path) -> None:
     if not found.finished:
         echo("The time is up; run the same command to resume.")
     echo(f"Trial {found.best.number} of {len(found.trials)}, {found.recipe.source}")

@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.search.evaluate import Evaluator, Say
-from node2seq.search.plan import Plan
-from node2seq.search.space import Choice, Range, Settings, Space
+from node2seq.search.evaluate import Evaluator
+from node2seq.search.settings import SearchSettings
+from node2seq.search.space import Choice, Range, Settings
 from node2seq.search.trials import Trial
 
 if TYPE_CHECKING:
     import optuna
+
+Generation = list[tuple[Trial, "optuna.trial.Trial"]]
 
 # A trial is judged from a fifth of its epochs on: before that, slow starters look like bad ones.
 _GRACE = 0.2
 
 
 @dataclass(frozen=True)
-class Bayes(Plan):
+class Bayes(SearchSettings):
     """Trials proposed by optuna's TPE sampler and cut short by its median pruner.
 
     Args:
@@ -37,53 +39,57 @@ class Bayes(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(batch=1)
+        self.check_at_least(batch=1)
         import_optuna()
 
-    def search(self, space: Space, start: Settings, evaluator: Evaluator, say: Say) -> Trial:  # noqa: D102
-        ask = _Asker(self, space, start, evaluator)
-        pool = ask.finished()
-        generation = ask.unfinished() or ask.generation()
-        while generation:
-            self._train(generation, evaluator, ask.study, say)
-            pool += [trial for trial, _ in generation]
-            generation = ask.generation()
-        # The sampler knows the start only as far as it lies inside of the space.
-        given = evaluator.trials.trial(start, "start")
-        evaluator.train([given], self.seeds)
-        return self.final({t.number: t for t in (*pool, given)}.values(), evaluator, say)
 
-    def _train(
-        self,
-        generation: list[tuple[Trial, optuna.trial.Trial]],
-        evaluator: Evaluator,
-        study: optuna.Study,
-        say: Say,
-    ) -> None:
-        from optuna.trial import TrialState
+def search_with_optuna(settings: Bayes, start: Settings, evaluator: Evaluator) -> Trial:
+    """Search, and return the best trial.
 
-        say(f"{generation[0][0].stage}: {len(generation)} settings on {len(self.seeds)} splits")
-        asked = {trial.number: question for trial, question in generation}
-
-        def prune(trial: Trial, epoch: int, mean: float) -> bool:
-            asked[trial.number].report(mean, epoch)
-            return bool(asked[trial.number].should_prune())  # numpy's otherwise
-
-        evaluator.train([trial for trial, _ in generation], self.seeds, prune)
-        for trial, question in generation:
-            # One that failed counts as cut short, so that the sampler keeps away from it.
-            if math.isfinite(value := trial.mean(self.seeds)):
-                study.tell(question, value)
-            else:
-                study.tell(question, state=TrialState.PRUNED)
+    Args:
+        settings: How much.
+        start: The settings to begin with, always among the tried.
+        evaluator: Trains trials and keeps their results.
+    """
+    study = _OptunaStudy(settings, start, evaluator)
+    pool = study.finished()
+    generation = study.unfinished() or study.generation()
+    while generation:
+        _train(generation, settings, evaluator, study)
+        pool += [trial for trial, _ in generation]
+        generation = study.generation()
+    # The sampler knows the start only as far as it lies inside of the space.
+    given = evaluator.trials.trial(start, "start")
+    evaluator.train([given], settings.seeds)
+    return evaluator.train_finalists({t.number: t for t in (*pool, given)}.values(), settings)
 
 
-class _Asker:
+def _train(generation: Generation, settings: Bayes, evaluator: Evaluator, study: _OptunaStudy) -> None:
+    from optuna.trial import TrialState
+
+    evaluator.say(f"{generation[0][0].stage}: {len(generation)} settings on {len(settings.seeds)} splits")
+    asked = {trial.number: question for trial, question in generation}
+
+    def prune(trial: Trial, epoch: int, mean: float) -> bool:
+        asked[trial.number].report(mean, epoch)
+        return bool(asked[trial.number].should_prune())  # numpy's otherwise
+
+    evaluator.train([trial for trial, _ in generation], settings.seeds, prune)
+    for trial, question in generation:
+        # One that failed counts as cut short, so that the sampler keeps away from it.
+        if math.isfinite(value := trial.mean(settings.seeds)):
+            study.study.tell(question, value)
+        else:
+            study.study.tell(question, state=TrialState.PRUNED)
+
+
+class _OptunaStudy:
     """Optuna's study in a journal, in the terms of this package."""
 
-    def __init__(self, plan: Bayes, space: Space, start: Settings, evaluator: Evaluator) -> None:
+    def __init__(self, settings: Bayes, start: Settings, evaluator: Evaluator) -> None:
         optuna = import_optuna()
-        self.plan, self.space, self.evaluator = plan, space, evaluator
+        self.settings, self.space, self.evaluator = settings, evaluator.space, evaluator
+        space = self.space
         self.ranges = {name: _distribution(known) for name, known in space.ranges.items()}
         journal = optuna.storages.journal.JournalFileBackend(str(journal_file(evaluator.trials.path)))
         storage = optuna.storages.JournalStorage(journal)
@@ -93,12 +99,15 @@ class _Asker:
         known = len(self.study.get_trials(deepcopy=False))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # Another seed when it goes on, because the same would propose the first trials again.
+            # Another seed on resume, because the same would propose the first trials again.
             self.study.sampler = optuna.samplers.TPESampler(
-                seed=plan.seed + known, n_startup_trials=2 * plan.batch, multivariate=True, constant_liar=True
+                seed=settings.seed + known,
+                n_startup_trials=2 * settings.batch,
+                multivariate=True,
+                constant_liar=True,
             )
         self.study.pruner = optuna.pruners.MedianPruner(
-            n_startup_trials=plan.batch, n_warmup_steps=round(_GRACE * evaluator.base.settings.epochs)
+            n_startup_trials=settings.batch, n_warmup_steps=round(_GRACE * evaluator.base.settings.epochs)
         )
         if known == 0:
             places = {name: known.at(known.place_of(start[name])) for name, known in space.ranges.items()}
@@ -111,7 +120,7 @@ class _Asker:
         ended = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         return [self._trial(one.params, "before") for one in ended]
 
-    def unfinished(self) -> list[tuple[Trial, optuna.trial.Trial]]:
+    def unfinished(self) -> Generation:
         """What a killed process had asked for, asked again."""
         from optuna.trial import TrialState
 
@@ -121,13 +130,13 @@ class _Asker:
             self.study.enqueue_trial(one.params)
         return [self._ask("taken up") for _ in lost]
 
-    def generation(self) -> list[tuple[Trial, optuna.trial.Trial]]:
+    def generation(self) -> Generation:
         """As many new trials as one program takes, or as are left."""
         from optuna.trial import TrialState
 
         done = len(self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
-        found: list[tuple[Trial, optuna.trial.Trial]] = []
-        for _ in range(min(self.plan.batch, self.plan.trials - done)):
+        found: Generation = []
+        for _ in range(min(self.settings.batch, self.settings.trials - done)):
             if found:
                 first = found[0][1].params
                 self.study.enqueue_trial({name: first[name] for name in self.space.shape})

@@ -1,58 +1,35 @@
 """Trials × seeds → validation accuracies: those of equal shapes as one program.
 
-A training is what it is for a reported figure: all validation nodes choose its epoch. It is judged by
+A trial is trained as for a reported figure: all validation nodes choose the epoch. It is judged by
 cross-fitting (:mod:`node2seq.train.cross_fitting`): no node judges an epoch that it helped to choose.
 A split's test nodes take no part in its training; on random splits they are training and validation
-nodes of others.
+nodes of other splits.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from statistics import fmean
 
 import torch
 from torch_geometric.data import Data
 
+from node2seq.budget import Budget
 from node2seq.data import Split, make_split
 from node2seq.recipes import Recipe
+from node2seq.search.settings import SearchSettings
 from node2seq.search.space import Space
 from node2seq.search.trials import Trial, Trials, best_of
-from node2seq.train.many import OnProgress, Progress, Training, train_many
+from node2seq.train.many import OnProgress, Progress, Training, group_by_shape, train_many
 
 Say = Callable[[str], None]
 Prune = Callable[[Trial, int, float], bool]
 
 
-class OutOfTime(Exception):  # noqa: N818 - nothing went wrong
-    """The seconds that the search was given are spent; what was trained is kept."""
-
-
-@dataclass
-class Budget:
-    """The time that a search may take, and what its trainings took so far."""
-
-    seconds: float | None
-    started: float
-    longest: float = 0.0
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.started
-
-    def check(self) -> None:
-        """Raise if another program like the longest so far would not fit in."""
-        if self.seconds is not None and self.spent + self.longest > self.seconds:
-            raise OutOfTime
-
-
 @dataclass(frozen=True)
-class Standing:
+class SearchProgress:
     """How far a program is: the share of its epochs that were trained."""
 
     program: int
@@ -89,7 +66,7 @@ class Evaluator:
         rule: str | None = None,
         budget: Budget,
         say: Say,
-        tell: Callable[[Standing], None] | None = None,
+        tell: Callable[[SearchProgress], None] | None = None,
     ) -> None:
         self.data, self.model, self.base, self.space, self.trials = data, model, base, space, trials
         self.device, self.rule, self.budget = device, rule, budget
@@ -106,21 +83,21 @@ class Evaluator:
                 accuracies so far, whether to cut it short.
         """
         missing = [(trial, seed) for trial in trials for seed in seeds if seed not in trial.accuracies]
-        programs = [list(members) for _, members in groupby(sorted(missing, key=self._order), self._shape)]
-        for number, runs in enumerate(programs, start=1):
+        missing.sort(key=self._order)
+        trainings = [self._training(trial, seed) for trial, seed in missing]
+        programs = group_by_shape(trainings)
+        for number, members in enumerate(programs, start=1):
             self.budget.check()
-            started = time.monotonic()
-            trainings = [self._training(trial, seed) for trial, seed in runs]
+            before = self.budget.spent
+            runs = [missing[place] for place in members]
             watch = self._watch(runs, prune, number, len(programs))
-            outcomes = train_many(self.data, trainings, device=self.device, on_epoch=watch)
-            rows = []
-            for (trial, seed), outcome in zip(runs, outcomes, strict=True):
-                result = outcome.result
-                epoch = result.best.epoch if result else None
-                rows.append((trial, seed, outcome.cross_fitted, epoch, outcome.error, outcome.seconds))
-            self.trials.add(rows)
-            took = time.monotonic() - started
-            self.budget.longest = max(self.budget.longest, took)
+            own = [trainings[place] for place in members]
+            outcomes = train_many(self.data, own, device=self.device, on_epoch=watch)
+            self.trials.add(
+                (trial, seed, outcome) for (trial, seed), outcome in zip(runs, outcomes, strict=True)
+            )
+            took = self.budget.spent - before
+            self.budget.reserve = max(self.budget.reserve, took)
             leader = best_of({trial.number: trial for trial, _ in runs}.values())[0]
             best = "all cut short" if leader.pruned else f"best {leader.mean():.4f} (trial {leader.number})"
             self.say(
@@ -128,10 +105,17 @@ class Evaluator:
                 f"{self.budget.spent:.0f} s so far"
             )
 
+    def train_finalists(self, trials: Iterable[Trial], settings: SearchSettings) -> Trial:
+        """Train the best on further splits, and return the one of highest mean over all of its splits."""
+        finalists = best_of(trials, settings.seeds)[: settings.finalists]
+        self.say(f"final: the best {len(finalists)} on {len(settings.final_seeds)} further splits")
+        self.train(finalists, settings.final_seeds)
+        return best_of(finalists)[0]
+
     def _watch(
         self, runs: Sequence[tuple[Trial, int]], prune: Prune | None, number: int, programs: int
     ) -> OnProgress | None:
-        """Turn what the trainer tells of runs into what is asked about trials and told of programs."""
+        """Turn the progress of runs into that of programs, and into questions about trials."""
         if prune is None and self.tell is None:
             return None
         epochs = [0] * len(runs)
@@ -141,7 +125,7 @@ class Evaluator:
                 for place in progress.members:
                     epochs[place] = progress.epoch
                 share = sum(epochs) / (len(runs) * self.base.settings.epochs)
-                self.tell(Standing(number, programs, len(runs), share))
+                self.tell(SearchProgress(number, programs, len(runs), share))
             return None if prune is None else _cut_short(runs, progress, prune)
 
         return on_epoch
@@ -158,15 +142,13 @@ class Evaluator:
             self._splits[seed] = replace(split, test=nobody, test_rest=nobody)
         return self._splits[seed]
 
-    def _shape(self, run: tuple[Trial, int]) -> str:
-        return repr([run[0].settings.get(name) for name in self.space.shape])
-
     def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:
-        return self._shape(run), run[0].number, run[1]
+        trial, seed = run
+        return repr([trial.settings.get(name) for name in self.space.shape]), trial.number, seed
 
 
 def _cut_short(runs: Sequence[tuple[Trial, int]], progress: Progress, prune: Prune) -> list[bool]:
-    """Ask about each trial of a program; all of its seeds go on, or none."""
+    """Ask about each trial of a program: all of its seeds are cut short, or none."""
     wanted = Counter(trial.number for trial, _ in runs)
     standing: dict[int, list[float]] = {}
     for place, best in zip(progress.members, progress.best, strict=True):

@@ -1,7 +1,7 @@
 """The search without optuna: many settings on few splits, the best on more; then the same close to the best.
 
-All that is random comes from the plan's seed, so the same plan asks for the same trainings again, and
-finds those that are done in the file: that is how a search goes on after a kill.
+All random draws come from the seed of the settings, so the same search asks for the same trainings again and
+finds those that are done in its file: that is how a killed search resumes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from node2seq.search.evaluate import Evaluator, Say
-from node2seq.search.plan import Plan
+from node2seq.search.evaluate import Evaluator
+from node2seq.search.settings import SearchSettings
 from node2seq.search.space import Settings, Space, near, stratified
 from node2seq.search.trials import Trial, best_of
 
-# A third goes on, as in hyperband.
+# A third survives, as in hyperband.
 _KEPT = 3
 
 
 @dataclass(frozen=True)
-class Halving(Plan):
+class Halving(SearchSettings):
     """Half of the trials from anywhere, the others close to the best.
 
-    The first third of the splits decides who is trained on all of them.
+    The first third of the splits decides which trials are trained on all of them.
 
     Args:
         generations: How often settings close to the best are tried.
@@ -36,53 +36,64 @@ class Halving(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(generations=0, **({} if self.shapes is None else {"shapes": 1}))
+        self.check_at_least(generations=0, **({} if self.shapes is None else {"shapes": 1}))
 
     @property
     def first_seeds(self) -> tuple[int, ...]:  # noqa: D102
         return self.seeds[: max(2, len(self.seeds) // 3)]
 
-    def search(self, space: Space, start: Settings, evaluator: Evaluator, say: Say) -> Trial:  # noqa: D102
-        pool: dict[int, Trial] = {}
 
-        def contest(stage: str, candidates: Sequence[Settings]) -> None:
-            """Train candidates on few splits, and the best of them on all."""
-            trials = {t.number: t for t in (evaluator.trials.trial(each, stage) for each in candidates)}
-            say(f"{stage}: {len(trials)} settings on {len(self.first_seeds)} splits")
-            evaluator.train(list(trials.values()), self.first_seeds)
-            ranked = best_of(trials.values(), self.first_seeds)
-            # The start stays whatever few splits say of it, so that nothing worse is chosen in the end.
-            kept = [t for place, t in enumerate(ranked) if place * _KEPT < len(ranked) or t.settings == start]
-            say(f"{stage}: the best {len(kept)} on {len(self.seeds)} splits")
-            evaluator.train(kept, self.seeds)
-            pool.update({trial.number: trial for trial in kept})
+def search_by_halving(settings: Halving, start: Settings, evaluator: Evaluator) -> Trial:
+    """Search, and return the best trial.
 
-        first = self.trials if self.generations == 0 else math.ceil(self.trials / 2)
-        contest("anywhere", _anywhere(self, space, start, first))
-        for generation in range(1, self.generations + 1):
-            count = (self.trials - first) // self.generations
-            if count == 0 or not space.ranges:
-                break
-            leaders = best_of(pool.values(), self.seeds)
-            contest(f"close by {generation}", _close_by(self, space, leaders, count, generation))
-        return self.final(pool.values(), evaluator, say)
+    Args:
+        settings: How much.
+        start: The settings to begin with, always among the tried.
+        evaluator: Trains trials and keeps their results.
+    """
+    space, pool = evaluator.space, {}
+    first = settings.trials if settings.generations == 0 else math.ceil(settings.trials / 2)
+    pool |= _contest("anywhere", _anywhere(settings, space, start, first), settings, start, evaluator)
+    for generation in range(1, settings.generations + 1):
+        count = (settings.trials - first) // settings.generations
+        if count == 0 or not space.ranges:
+            break
+        leaders = best_of(pool.values(), settings.seeds)
+        candidates = _close_by(settings, space, leaders, count, generation)
+        pool |= _contest(f"close by {generation}", candidates, settings, start, evaluator)
+    return evaluator.train_finalists(pool.values(), settings)
 
 
-def _anywhere(plan: Halving, space: Space, start: Settings, count: int) -> list[Settings]:
+def _contest(
+    stage: str, candidates: Sequence[Settings], settings: Halving, start: Settings, evaluator: Evaluator
+) -> dict[int, Trial]:
+    """Train candidates on few splits, and the best of them on all; those, by number."""
+    trials = {t.number: t for t in (evaluator.trials.trial(each, stage) for each in candidates)}
+    evaluator.say(f"{stage}: {len(trials)} settings on {len(settings.first_seeds)} splits")
+    evaluator.train(list(trials.values()), settings.first_seeds)
+    ranked = best_of(trials.values(), settings.first_seeds)
+    # The start stays whatever few splits say of it, so that nothing worse is chosen in the end.
+    kept = [t for place, t in enumerate(ranked) if place * _KEPT < len(ranked) or t.settings == start]
+    evaluator.say(f"{stage}: the best {len(kept)} on {len(settings.seeds)} splits")
+    evaluator.train(kept, settings.seeds)
+    return {trial.number: trial for trial in kept}
+
+
+def _anywhere(settings: Halving, space: Space, start: Settings, count: int) -> list[Settings]:
     """The start, and settings from everywhere: few shapes, each with many free settings."""
-    draw = random.Random(f"{plan.seed} anywhere")
-    shapes = plan.shapes or math.ceil(math.sqrt(2 * count))
+    draw = random.Random(f"{settings.seed} anywhere")
+    shapes = settings.shapes or math.ceil(math.sqrt(2 * count))
     drawn = [{name: start[name] for name in space.shape}, *stratified(space.shape, shapes - 1, draw)]
     free = stratified(space.free, count - 1, draw)
     return [dict(start), *({**drawn[number % shapes], **each} for number, each in enumerate(free))]
 
 
 def _close_by(
-    plan: Halving, space: Space, leaders: Sequence[Trial], count: int, generation: int
+    settings: Halving, space: Space, leaders: Sequence[Trial], count: int, generation: int
 ) -> list[Settings]:
     """Settings close to the leaders', in the leaders' shapes and in one that differs in one setting."""
-    draw = random.Random(f"{plan.seed} close by {generation}")
-    leaders = leaders[: plan.finalists]
+    draw = random.Random(f"{settings.seed} close by {generation}")
+    leaders = leaders[: settings.finalists]
     shapes = list({repr(shape): shape for shape in (_shape(space, leader) for leader in leaders)}.values())[
         :3
     ]

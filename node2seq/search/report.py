@@ -25,7 +25,7 @@ from node2seq.reporting.document import (
     to_html,
 )
 from node2seq.search.importance import importances
-from node2seq.search.session import Found, Request
+from node2seq.search.session import Request, SearchResult
 from node2seq.search.trials import Trial, best_of
 from node2seq.storage.files import write_bytes
 from node2seq.train.recipe import settings_of
@@ -33,12 +33,12 @@ from node2seq.train.recipe import settings_of
 SHOWN = 10
 
 
-def write_summary(path: Path, request: Request, found: Found) -> None:
+def write_summary(path: Path, request: Request, found: SearchResult) -> None:
     """Write the page of a search."""
     write_bytes(path, render(request, found).encode())
 
 
-def render(request: Request, found: Found) -> str:
+def render(request: Request, found: SearchResult) -> str:
     """Return the page of a search as text."""
     trials, seeds = list(found.trials), request.plan.first_seeds
     judged = [t for t in trials if t.accuracies.keys() >= set(seeds) and math.isfinite(t.mean(seeds))]
@@ -88,7 +88,7 @@ def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial) -> list
     return [Chart(chart)]
 
 
-def _importance(found: Found, judged: Sequence[Trial], seeds: Sequence[int]) -> list[Block]:
+def _importance(found: SearchResult, judged: Sequence[Trial], seeds: Sequence[int]) -> list[Block]:
     lines = [
         [name, Shaded(f"{100 * share:.0f}", share), plain(found.best.settings[name])]
         for name, share in importances(found.space, judged, seeds).items()
@@ -97,7 +97,7 @@ def _importance(found: Found, judged: Sequence[Trial], seeds: Sequence[int]) -> 
     return [Grid(["setting", "share", "chosen"], lines, caption)] if lines else []
 
 
-def _best(found: Found) -> Grid:
+def _best(found: SearchResult) -> Grid:
     by_splits = sorted(best_of(found.trials), key=lambda trial: -len(trial.accuracies))
     names = list(found.space.ranges)
     rows = []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from node2seq.budget import Budget, OutOfTime
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.errors import Node2SeqError, check_choice
@@ -17,9 +17,10 @@ from node2seq.recipes import RECIPES, Recipe, recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
-from node2seq.search.evaluate import Budget, Evaluator, OutOfTime, Say, Standing
-from node2seq.search.halving import Halving
-from node2seq.search.plan import Plan
+from node2seq.search.bayes import Bayes, search_with_optuna
+from node2seq.search.evaluate import Evaluator, Say, SearchProgress
+from node2seq.search.halving import Halving, search_by_halving
+from node2seq.search.settings import SearchSettings
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, most_trusted
@@ -43,7 +44,7 @@ class Request:
         plan: How much.
         rule: How to split; None: as the graph says.
         device: ``auto``, ``cpu``, ``cuda`` …
-        budget_seconds: Stop before the program that would pass them; the same request goes on later.
+        budget_seconds: Stop before the program that would pass them; the same request resumes later.
     """
 
     source: Source
@@ -53,22 +54,22 @@ class Request:
     space: str = "paper"
     fix: tuple[str, ...] = ()
     start: Path | None = None
-    plan: Plan = field(default_factory=Halving)
+    plan: SearchSettings = field(default_factory=Halving)
     rule: str | None = None
     device: str = "auto"
     budget_seconds: float | None = None
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search has come to.
+class SearchResult:
+    """The result of a search.
 
     Args:
         best: The best trial of those trained on the most splits.
         recipe: How it was trained.
         recipe_file: The same for ``node2seq train --config``.
         trials: All of them.
-        finished: Whether the plan was carried out; if not, the budget was spent.
+        finished: Whether the search was carried out; if not, the budget was spent.
         space: What was searched.
     """
 
@@ -83,9 +84,9 @@ class Found:
 def run(
     request: Request,
     say: Say,
-    tell: Callable[[Standing], None] | None = None,
+    tell: Callable[[SearchProgress], None] | None = None,
     say_reading: Say | None = None,
-) -> Found:
+) -> SearchResult:
     """Search, and write the best recipe.
 
     Args:
@@ -104,7 +105,6 @@ def run(
     make_deterministic(device)
     base, space = prepare(request)
     graph = open_graph(RunConfig(source=request.source), say_reading)
-    budget = Budget(request.budget_seconds, time.monotonic())
     trials = Trials(request.out, _header(request, base, space, graph))
     evaluator = Evaluator(
         graph.data.to(str(device)),
@@ -114,13 +114,13 @@ def run(
         trials,
         device=device,
         rule=request.rule,
-        budget=budget,
+        budget=Budget(request.budget_seconds),
         say=say,
         tell=tell,
     )
     start = settings_of(request.model, base, space.ranges)
     try:
-        best, finished = request.plan.search(space, start, evaluator, say), True
+        best, finished = _search(request.plan, start, evaluator), True
     except OutOfTime:
         best, finished = most_trusted(trials), False
         if not any(trial.accuracies for trial in trials):
@@ -137,7 +137,14 @@ def run(
     recipe_file = request.recipe or request.out.with_suffix(".toml")
     text = write_recipe(request.model, recipe, request.source, recipe.source)
     write_bytes(recipe_file, text.encode())
-    return Found(best, recipe, recipe_file, trials, finished, space)
+    return SearchResult(best, recipe, recipe_file, trials, finished, space)
+
+
+def _search(settings: SearchSettings, start: Settings, evaluator: Evaluator) -> Trial:
+    if isinstance(settings, Bayes):
+        return search_with_optuna(settings, start, evaluator)
+    assert isinstance(settings, Halving)
+    return search_by_halving(settings, start, evaluator)
 
 
 def prepare(request: Request) -> tuple[Recipe, Space]:

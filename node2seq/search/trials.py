@@ -1,4 +1,4 @@
-"""What was tried and what came out, one JSON line each: the memory of a search that may be killed."""
+"""The trials of a search and their results, one JSON line each, from which a killed search resumes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.search.space import Settings
 from node2seq.storage.files import make_folder
 from node2seq.storage.jsonl import JsonLines
+from node2seq.train.many import TrainingOutcome
 
 FORMAT = 1
 
@@ -22,7 +23,7 @@ FORMAT = 1
 class Trial:
     """Settings, and the validation accuracy for every seed they were trained with (None: it failed).
 
-    A trial that was cut short because it was behind is ``pruned``: its figures are those of that moment.
+    A trial that was cut short because it fell behind is ``pruned``: its figures are those of that moment.
     """
 
     number: int
@@ -52,7 +53,7 @@ class Trials:
     """The trials of one search, in a file of JSON lines: what is searched, then every training.
 
     Args:
-        path: Made if it is not there. If it is, ``header`` must be the one it was started with.
+        path: Created if it does not exist. If it does, ``header`` must be the one it was started with.
         header: What decides about the search; JSON values.
     """
 
@@ -81,8 +82,8 @@ class Trials:
     def trial(self, settings: Settings, stage: str) -> Trial:
         """The trial of these settings, with all that the file knows of it.
 
-        Numbers go by the order of asking, which is the same when a search is taken up again; that of the
-        file is not, since equal shapes are trained together.
+        Trials are numbered in the order of asking, which is the same when a search is resumed; the order of
+        the file is another, since equal shapes are trained together.
         """
         key = _key(settings)
         if key not in self._asked:
@@ -93,22 +94,24 @@ class Trials:
                 trial.seconds += line["seconds"]
         return self._asked[key]
 
-    def add(self, rows: Iterable[tuple[Trial, int, float | None, int | None, str | None, float]]) -> None:
-        """Keep trainings: trial, seed, validation accuracy, its epoch, error, seconds."""
+    def add(self, trained: Iterable[tuple[Trial, int, TrainingOutcome]]) -> None:
+        """Keep what became of trials with a seed each."""
         lines = []
-        for trial, seed, accuracy, epoch, error, seconds in rows:
-            trial.accuracies[seed] = accuracy
-            trial.epochs[seed] = epoch
-            trial.seconds += seconds
+        for trial, seed, outcome in trained:
+            epoch = outcome.result.best.epoch if outcome.result else None
+            trial.accuracies[seed], trial.epochs[seed] = outcome.cross_fitted, epoch
+            trial.seconds += outcome.seconds
             line = {
                 "trial": trial.number,
                 "stage": trial.stage,
                 "seed": seed,
-                "val": accuracy,
+                "val": outcome.cross_fitted,
                 "epoch": epoch,
+                "pruned": trial.pruned,
+                "seconds": round(outcome.seconds, 4),
+                "settings": trial.settings,
             }
-            line |= {"pruned": trial.pruned, "seconds": round(seconds, 4), "settings": trial.settings}
-            lines.append(line if error is None else {**line, "error": error})
+            lines.append(line if outcome.error is None else {**line, "error": outcome.error})
         self._file.append(lines)
 
     def _learn(self, line: Any, number: int) -> None:
@@ -156,5 +159,5 @@ def _check_header(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
         raise Node2SeqError(
             str(path),
             f"the search there was started with another {', '.join(changed)}",
-            "Give the same options to go on with it, or another --out",
+            "Give the same options to resume it, or another --out",
         )

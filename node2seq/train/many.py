@@ -98,11 +98,8 @@ def train_many(
     data = Data(x=data.x, edge_index=data.edge_index, y=data.y)
     if device is not None:
         data = data.to(str(device))  # once, so that all trainers share the plan of its edges
-    groups: dict[Hashable, list[int]] = {}
-    for number, training in enumerate(trainings):
-        groups.setdefault(_shape(training), []).append(number)
     outcomes: dict[int, TrainingOutcome] = {}
-    for members in groups.values():
+    for members in group_by_shape(trainings):
         first = trainings[members[0]]
         graph = prepare_graph(data, first.recipe)
         most = runs_that_fit(untrained(first, graph), graph, first.recipe.settings.views, max_bytes)
@@ -118,6 +115,14 @@ def train_many(
                 half = len(part) // 2  # both start anew, and end as they would have, up to rounding
                 waiting = [part[:half], part[half:], *waiting]
     return [outcomes[number] for number in range(len(trainings))]
+
+
+def group_by_shape(trainings: Sequence[Training]) -> list[list[int]]:
+    """The places of trainings that are trained together, in the order in which their shapes come first."""
+    groups: dict[Hashable, list[int]] = {}
+    for number, training in enumerate(trainings):
+        groups.setdefault(_shape(training), []).append(number)
+    return list(groups.values())
 
 
 def _train(

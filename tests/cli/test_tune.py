@@ -18,7 +18,7 @@ from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
 from node2seq.runs.recipe_file import read_recipe_file
 from node2seq.search import evaluate
-from node2seq.search.evaluate import Standing
+from node2seq.search.evaluate import SearchProgress
 from node2seq.search.halving import Halving
 from node2seq.search.session import Request, run
 from node2seq.storage.jsonl import read_lines
@@ -155,7 +155,7 @@ def test_a_terminal_sees_how_far_a_program_is(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     with tune._progress(quiet=False) as (say, tell):
         assert tell is not None
-        tell(Standing(program=2, programs=5, runs=40, share=0.5))
+        tell(SearchProgress(program=2, programs=5, runs=40, share=0.5))
         say("[a line]")
     shown = terminal.getvalue()
     assert "program 2 of 5, 40 runs" in shown
@@ -166,7 +166,7 @@ def test_a_terminal_sees_how_far_a_program_is(monkeypatch):
 
 
 def test_the_share_of_a_program_grows_to_one(tmp_path):
-    seen: list[Standing] = []
+    seen: list[SearchProgress] = []
     request = Request(
         Source(name="karate"),
         tmp_path / "trials.jsonl",
