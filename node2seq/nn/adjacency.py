@@ -21,7 +21,8 @@ def edges_of(edge_index: Any, flow: str) -> tuple[Tensor, Tensor]:
         row, col, _ = edge_index.coo()
         return col, row
     if is_torch_sparse_tensor(edge_index):
-        (row, col), _ = to_edge_index(edge_index)
+        is_coo = edge_index.layout == torch.sparse_coo  # which PyG would mark as coalesced: a change in place
+        row, col = edge_index._indices() if is_coo else to_edge_index(edge_index)[0]
         return col.long(), row.long()
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
@@ -71,10 +72,7 @@ def sequences_of(
 def _traced(
     edge_index: Any, flow: str, num_sources: int, num_targets: int, *choices: bool
 ) -> ops.TracedSequences:
-    is_plain = not isinstance(edge_index, (SparseTensor, EdgeIndex)) and not is_torch_sparse_tensor(
-        edge_index
-    )
-    if not is_plain:  # edges that are new in each step, and so is their plan
+    if isinstance(edge_index, (SparseTensor, EdgeIndex)):  # edges that are new in each step, as is their plan
         edge_index, flow = torch.stack(edges_of(edge_index, flow)), "source_to_target"
     is_forward = flow == "source_to_target"
     graph = ops.Graph(int(is_forward), num_sources, num_targets, *(int(choice) for choice in choices))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, UninitializedParameter
 from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.typing import Adj, OptPairTensor, Size
-from torch_geometric.utils import softmax
+from torch_geometric.utils import is_torch_sparse_tensor, softmax
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError, check_choice
@@ -225,6 +225,10 @@ class Node2SeqConv(MessagePassing):
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
         """
+        run: Any = self._run_uncompiled if is_torch_sparse_tensor(edge_index) else self._run
+        return run(x, edge_index, size, return_trace)
+
+    def _run(self, x: Tensor | OptPairTensor, edge_index: Adj, size: Size, return_trace: bool) -> Any:
         x_src, x_dst = self._check_features(x, size)
         out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
 
@@ -281,6 +285,9 @@ class Node2SeqConv(MessagePassing):
             is_nonlocal = ranking.entry < 0
             return out, Trace(sequences.rows.ptr, ranking.node, ranking.score, is_nonlocal, winner)
         return out
+
+    # torch.compile cannot read sparse tensors and would compile some parts of the layer without the others.
+    _run_uncompiled = torch.compiler.disable(_run)
 
     def _threshold_of_each(self, shape: torch.Size, dtype: torch.dtype) -> float | Tensor:
         """The threshold, or each run's for every one of its targets, [R * N]."""

@@ -8,6 +8,7 @@ import torch
 from pyg_cases import EDGES, features, gradients, layer, random_graph
 from rounding import assert_same_up_to_rounding
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 
 from node2seq import ops
 from node2seq.nn.conv.gcn import GCNConv
@@ -198,6 +199,23 @@ def test_a_change_in_place_is_noticed():
     after = compiled(features(), edges)
     assert_same_up_to_rounding(after, conv(features(), edges.clone()))
     assert not torch.allclose(after[0], before[0])
+
+
+@pytest.mark.parametrize("form", [to_torch_coo_tensor, to_torch_csr_tensor, to_torch_csc_tensor])
+@pytest.mark.parametrize("options", [{}, {"readout": "mean", "hops": 2}])
+def test_a_sparse_adjacency(form, options):
+    """PyTorch cannot compile what takes sparse tensors: the layer runs as it does in eager mode."""
+    conv = layer(**options)
+    adj_t = form(EDGES.unique(dim=1).flip(0), size=(9, 9))
+    compiled = torch.compile(conv, backend="aot_eager")
+    before = ops.PLANS.built
+    for _ in range(2):
+        x, x_compiled = features().requires_grad_(), features().requires_grad_()
+        expected, out = conv(x, adj_t), compiled(x_compiled, adj_t)
+        assert torch.equal(out, expected)
+        wanted, found = gradients(conv, expected), gradients(conv, out)
+        torch.testing.assert_close((found, x_compiled.grad), (wanted, x.grad), rtol=0, atol=0)
+    assert ops.PLANS.built == before + conv.hops  # one plan for all
 
 
 def _count(monkeypatch, owner, name) -> list:

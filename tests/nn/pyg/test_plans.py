@@ -113,9 +113,11 @@ def test_the_number_of_nodes_is_part_of_the_plan():
 def test_other_forms_of_edges_are_remembered_too():
     conv = layer()
     edges = EdgeIndex(EDGES, sparse_size=(NODES, NODES))  # pyright: ignore[reportCallIssue]
-    adj_t = to_torch_csr_tensor(EDGES.flip(0), size=(NODES, NODES))
-    for form in (edges, adj_t, EDGES.int()):
+    csr = to_torch_csr_tensor(EDGES.flip(0), size=(NODES, NODES))
+    coo = torch.sparse_coo_tensor(EDGES.flip(0), torch.ones(EDGES.size(1)), (NODES, NODES))
+    for form in (edges, csr, coo, EDGES.int()):
         assert _built(lambda form=form: [conv(features(), form) for _ in range(3)]) == 1
+    assert not coo.is_coalesced()  # nobody's tensors are changed
 
 
 @pytest.mark.parametrize("backend", ["eager", "reference", pytest.param("native", marks=pytest.mark.slow)])
