@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, Line
+from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, TableLine
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe
 from node2seq.train.settings import TrainSettings
@@ -52,7 +52,7 @@ class Run:
     recipe: Recipe
 
 
-def cell_of(line: Line, column: str) -> Cell | None:
+def cell_of(line: TableLine, column: str) -> Cell | None:
     """The cell of a line and a column; None if there is no recipe, or no option there to be taken out.
 
     Any other study that changes nothing there is the main one.

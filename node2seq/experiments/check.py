@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
+from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.store import RowStore
-from node2seq.experiments.training import Call, CellTrainer
 
 # Another device, version or way of computing rounds differently, and a training is a long chain of roundings:
 # it may choose another epoch, a few test nodes better or worse.
@@ -75,7 +75,7 @@ def check_rows(
     """
     rows = RowStore(folder).rows
     keys = sorted(key for key in rows if only(key))
-    trainer = CellTrainer(pick_device(device), root, Call(commit=source_commit()))
+    trainer = CellTrainer(pick_device(device), root, ReproduceCall(commit=source_commit()))
     comparisons = []
     for key in random.Random(seed).sample(keys, min(count, len(keys))):
         comparison = _compare(trainer, rows[key])

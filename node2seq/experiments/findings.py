@@ -9,10 +9,10 @@ from itertools import combinations
 from node2seq.data import COLUMNS
 from node2seq.experiments.cells import Cell, cell_of
 from node2seq.experiments.history import Effort, Searched
-from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, Table
+from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, ResultTable
+from node2seq.experiments.result_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
-from node2seq.experiments.tables import difference_text, signed
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
@@ -75,7 +75,7 @@ class _Standing:
     difference: Difference | None
 
 
-def _standings(table: Table, samples: Mapping[Cell, Sample]) -> list[_Standing]:
+def _standings(table: ResultTable, samples: Mapping[Cell, Sample]) -> list[_Standing]:
     found = []
     for column in table.columns:
         known = {

@@ -18,7 +18,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One line of a table: a model under a study, and what the paper prints for each column."""
 
     label: str
@@ -29,7 +29,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Lines over columns.
 
     Args:
@@ -41,7 +41,7 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     contrasts: tuple[tuple[str, str], ...] = ()
 
 
@@ -114,110 +114,112 @@ def _figures(columns: tuple[str, ...], means: str, sds: str | None = None) -> di
     return {column: Figure(mean, sd) for column, mean, sd in pairs}
 
 
-TABLES: dict[str, Table] = {
-    "2": Table(
+TABLES: dict[str, ResultTable] = {
+    "2": ResultTable(
         "Table 2: citation and co-purchase graphs",
         _HOMOPHILIC,
         (
-            Line(
+            TableLine(
                 "Cheby",
                 "cheby",
                 figures=_figures(_HOMOPHILIC, "80.7 76.5 69.9 67.2 88.0", "1.1 1.6 1.0 1.6 1.9"),
             ),
-            Line(
+            TableLine(
                 "GCN", "gcn", figures=_figures(_HOMOPHILIC, "81.6 79.2 70.3 67.9 87.6", "0.8 1.9 0.9 1.7 2.1")
             ),
-            Line(
+            TableLine(
                 "GAT", "gat", figures=_figures(_HOMOPHILIC, "82.9 81.1 70.7 69.1 89.4", "0.5 1.2 0.6 1.6 1.8")
             ),
-            Line(
+            TableLine(
                 "SGC", "sgc", figures=_figures(_HOMOPHILIC, "81.2 80.7 71.0 68.3 89.5", "1.6 1.8 0.5 1.4 1.8")
             ),
-            Line(
+            TableLine(
                 "LGCN",
                 "lgcn",
                 figures=_figures(_HOMOPHILIC, "82.7 80.5 71.2 68.6 88.9", "0.7 1.5 0.6 1.7 1.9"),
             ),
-            Line(
+            TableLine(
                 "Node2Seq",
                 "node2seq",
                 figures=_figures(_HOMOPHILIC, "84.0 82.0 72.4 70.8 90.1", "0.6 1.2 1.1 1.7 1.1"),
             ),
         ),
     ),
-    "3": Table(
+    "3": ResultTable(
         "Table 3: graphs whose neighbours differ",
         _HETEROPHILIC,
         (
-            Line(
+            TableLine(
                 "GCN",
                 "gcn",
                 figures=_figures(_HETEROPHILIC, "68.1 54.1 30.6 57.2 61.2 60.7", "1.6 1.7 1.0 7.3 5.6 5.5"),
             ),
-            Line(
+            TableLine(
                 "GAT",
                 "gat",
                 figures=_figures(_HETEROPHILIC, "66.3 50.8 29.6 55.1 58.1 58.7", "2.8 2.1 0.8 5.9 5.1 7.7"),
             ),
-            Line(
+            TableLine(
                 "SGC",
                 "sgc",
                 figures=_figures(_HETEROPHILIC, "65.0 45.5 30.2 55.8 55.1 53.7", "2.1 1.8 1.3 5.3 5.4 6.3"),
             ),
-            Line(
+            TableLine(
                 "Node2Seq",
                 "node2seq",
                 figures=_figures(_HETEROPHILIC, "69.4 58.8 31.4 58.7 63.7 60.3", "1.6 1.4 1.0 6.8 6.1 7.0"),
             ),
         ),
     ),
-    "4": Table(
+    "4": ResultTable(
         "Table 4: local neighbours only, and adaptive non-local ones",
         _NONLOCAL,
         (
-            Line("local", "node2seq", "local", _figures(_NONLOCAL, "81.8 70.7 69.8 68.5 57.0 61.5")),
-            Line("with non-local", "node2seq", figures=_figures(_NONLOCAL, "84.0 72.4 70.8 69.4 58.8 63.7")),
+            TableLine("local", "node2seq", "local", _figures(_NONLOCAL, "81.8 70.7 69.8 68.5 57.0 61.5")),
+            TableLine(
+                "with non-local", "node2seq", figures=_figures(_NONLOCAL, "84.0 72.4 70.8 69.4 58.8 63.7")
+            ),
         ),
         contrasts=(("with non-local", "local"),),
     ),
-    "5": Table(
+    "5": ResultTable(
         "Table 5: a GCN layer in the Node2Seq layer's place",
         _ABLATED,
         (
-            Line("GCN", "gcn", figures=_figures(_ABLATED, "81.6 79.2 70.3 67.9 68.1 54.1")),
-            Line("GCN*", "gcn*", figures=_figures(_ABLATED, "80.7 79.1 69.2 69.1 68.6 56.5")),
-            Line("Node2Seq", "node2seq", figures=_figures(_ABLATED, "84.0 82.0 72.4 70.8 69.4 58.8")),
+            TableLine("GCN", "gcn", figures=_figures(_ABLATED, "81.6 79.2 70.3 67.9 68.1 54.1")),
+            TableLine("GCN*", "gcn*", figures=_figures(_ABLATED, "80.7 79.1 69.2 69.1 68.6 56.5")),
+            TableLine("Node2Seq", "node2seq", figures=_figures(_ABLATED, "84.0 82.0 72.4 70.8 69.4 58.8")),
         ),
         contrasts=(("Node2Seq", "GCN*"),),
     ),
-    "6": Table(
+    "6": ResultTable(
         "Table 6: kernel sizes",
         _KERNELS,
         tuple(
-            Line(f"k = {k}", "node2seq", f"k={k}", _figures(_KERNELS, means))
+            TableLine(f"k = {k}", "node2seq", f"k={k}", _figures(_KERNELS, means))
             for k, means in ((3, "83.5 58.8"), (5, "83.7 58.1"), (8, "83.8 57.8"), (10, "84.0 57.6"))
         ),
     ),
-    "order": Table(
+    "order": ResultTable(
         "Does the learned order matter? (ours)",
         _ABLATED,
         tuple(
-            Line(f"by {order}" if order != "random" else "at random", "node2seq", f"order={order}")
+            TableLine(f"by {order}" if order != "random" else "at random", "node2seq", f"order={order}")
             for order in ("attention", "degree", "random")
         ),
     ),
-    "readout": Table(
+    "readout": ResultTable(
         "The readout over the windows (ours)",
         _ABLATED,
-        tuple(Line(readout, "node2seq", f"readout={readout}") for readout in ("max", "mean", "sum")),
+        tuple(TableLine(readout, "node2seq", f"readout={readout}") for readout in ("max", "mean", "sum")),
     ),
-    "hops": Table(
+    "hops": ResultTable(
         "Hops ℓ and threshold β (ours)",
         ("cora-f", "citeseer-f", "chameleon", "texas"),
         (
-            Line("ℓ = 1", "node2seq", "local"),
+            TableLine("ℓ = 1", "node2seq", "local"),
             *(
-                Line(
+                TableLine(
                     f"ℓ = {hops}, β = {threshold:g}".replace("-", "−"),
                     "node2seq",
                     f"hops={hops},threshold={threshold:g}",
@@ -230,7 +232,7 @@ TABLES: dict[str, Table] = {
 }
 
 
-def _plus(table: str) -> Table:
+def _plus(table: str) -> ResultTable:
     """A table of the paper's, of the variant "plus"; the paper's figures stand beside Node2Seq's alone.
 
     The MLP, which sees no neighbours, shows what a network that keeps a node's own features apart may owe
@@ -238,8 +240,8 @@ def _plus(table: str) -> Table:
     """
     shape = TABLES[table]
     *baselines, ours = (replace(line, variant="plus") for line in shape.lines)
-    baselines = [*(replace(line, figures={}) for line in baselines), Line("MLP", "mlp", variant="plus")]
-    return Table(
+    baselines = [*(replace(line, figures={}) for line in baselines), TableLine("MLP", "mlp", variant="plus")]
+    return ResultTable(
         f"Table {table} with options beyond the paper (plus)",
         shape.columns,
         (*baselines, ours),
@@ -247,15 +249,16 @@ def _plus(table: str) -> Table:
     )
 
 
-def _ablation(table: str) -> Table:
+def _ablation(table: str) -> ResultTable:
     """Every option of the variant "plus" taken out alone."""
     lines = tuple(
-        Line(f"without {option}", "node2seq", f"without {option}", variant="plus") for option in PLUS_OPTIONS
+        TableLine(f"without {option}", "node2seq", f"without {option}", variant="plus")
+        for option in PLUS_OPTIONS
     )
-    return Table(
+    return ResultTable(
         f"Table {table} without one of the options (plus)",
         TABLES[table].columns,
-        (Line("with all", "node2seq", variant="plus"), *lines),
+        (TableLine("with all", "node2seq", variant="plus"), *lines),
         tuple(("with all", line.label) for line in lines),
     )
 
@@ -265,13 +268,13 @@ TABLES |= {
     "plus-3": _plus("3"),
     "ablation-2": _ablation("2"),
     "ablation-3": _ablation("3"),
-    "directed": Table(
+    "directed": ResultTable(
         "Edges that keep their direction (directed)",
         ("chameleon", "squirrel"),
         (
-            Line("direction dropped (paper)", "node2seq"),
-            Line("direction dropped (plus)", "node2seq", variant="plus"),
-            Line("direction kept", "node2seq", variant="directed"),
+            TableLine("direction dropped (paper)", "node2seq"),
+            TableLine("direction dropped (plus)", "node2seq", variant="plus"),
+            TableLine("direction kept", "node2seq", variant="directed"),
         ),
     ),
 }

@@ -18,10 +18,10 @@ from node2seq.budget import Budget, OutOfTime
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
+from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Cell, Key, Run, recipe_of
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.store import RowStore
-from node2seq.experiments.training import Call, CellTrainer
 
 OnRows = Callable[[Sequence[ResultRow]], None]
 
@@ -31,7 +31,7 @@ _CPU_TOGETHER = 5
 
 
 @dataclass(frozen=True)
-class Job:
+class ReproduceJob:
     """What the workers of one call do; the same for all of them.
 
     Args:
@@ -47,7 +47,7 @@ class Job:
     folder: str
     device: str
     root: str | None
-    call: Call
+    call: ReproduceCall
     budget: Budget
 
 
@@ -67,10 +67,10 @@ def reproduce(
     Args:
         runs: The trainings.
         folder: Where the rows are kept.
-        device: See :class:`Job`.
+        device: See :class:`ReproduceJob`.
         jobs: How many processes work at once; 1 works in this one.
         budget_seconds: Stop after that time.
-        root: See :class:`Job`.
+        root: See :class:`ReproduceJob`.
         commit: What the rows say of the code; found out if not given.
         on_rows: Called with new rows as they arrive, whichever process made them.
     """
@@ -82,8 +82,10 @@ def reproduce(
     if todo:
         pick_device(device)  # says at once what is wrong with it
         budget = Budget(budget_seconds)
-        call = Call(uuid.uuid4().hex[:12], budget.started, min(jobs, len(todo)), commit or source_commit())
-        job = Job(todo, str(folder), device, root, call, budget)
+        call = ReproduceCall(
+            uuid.uuid4().hex[:12], budget.started, min(jobs, len(todo)), commit or source_commit()
+        )
+        job = ReproduceJob(todo, str(folder), device, root, call, budget)
         if call.jobs == 1:
             work(job, 0, on_row=lambda row: on_rows([row]))
         else:
@@ -120,7 +122,7 @@ def orphaned_keys(store: RowStore, cells: Sequence[Cell]) -> list[Key]:
     ]
 
 
-def work(job: Job, number: int, on_row: Callable[[ResultRow], None] = lambda _: None) -> None:
+def work(job: ReproduceJob, number: int, on_row: Callable[[ResultRow], None] = lambda _: None) -> None:
     """Train what no other worker trains until nothing is left or the budget is spent.
 
     Args:
@@ -198,7 +200,7 @@ def _device_of(name: str, number: int) -> torch.device:
     return device
 
 
-def _work_together(job: Job, store: RowStore, on_rows: OnRows) -> None:
+def _work_together(job: ReproduceJob, store: RowStore, on_rows: OnRows) -> None:
     """Start the workers, pass on their rows, and leave no worker behind."""
     # A fresh interpreter each: a forked one can use neither CUDA nor the thread pools of this one.
     context = multiprocessing.get_context("spawn")
@@ -230,7 +232,7 @@ def _work_together(job: Job, store: RowStore, on_rows: OnRows) -> None:
         )
 
 
-def _work_in_process(job: Job, number: int) -> None:
+def _work_in_process(job: ReproduceJob, number: int) -> None:
     _end_with_parent()
     work(job, number)
 

@@ -138,8 +138,8 @@ class Evaluator:
         """The split of a seed without its test nodes."""
         if seed not in self._splits:
             split = make_split(self.data, self.rule, seed)
-            nobody = split.test[:0]
-            self._splits[seed] = replace(split, test=nobody, test_rest=nobody)
+            none = split.test[:0]
+            self._splits[seed] = replace(split, test=none, test_rest=none)
         return self._splits[seed]
 
     def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:

@@ -91,7 +91,7 @@ def run(
 
     Args:
         request: What to search.
-        say: Told what goes on, line by line.
+        say: Told line by line what is done.
         tell: Told how far the trainings are, now and then.
         say_reading: Told what takes a while when the graph is read.
     """

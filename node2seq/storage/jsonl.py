@@ -82,7 +82,7 @@ class JsonLines:
                 os.close(handle)
 
     def replace(self, values: Iterable[Any]) -> None:
-        """Write the file anew."""
+        """Replace the whole file."""
         write_bytes(self.path, self._encode(values))
 
     def _encode(self, values: Iterable[Any]) -> bytes:

@@ -18,7 +18,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.storage.files import write_errors
 
 _LOCK = ".lock"
-# A file of its own: on Windows nobody can read a locked file, and some versions of filelock empty it.
+# A file of its own: a locked file cannot be read on Windows, and some versions of filelock empty it.
 _HOLDER = ".lock-holder"
 #: What a lock leaves in a folder.
 LOCK_FILES = frozenset({_LOCK, _HOLDER})

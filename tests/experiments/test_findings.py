@@ -15,7 +15,6 @@ from node2seq.experiments.cells import Cell, cell_of
 from node2seq.experiments.history import Effort, Searched
 from node2seq.experiments.paper import TABLES
 from node2seq.experiments.render import build
-from node2seq.experiments.samples import Difference
 from node2seq.reporting.document import to_markdown
 
 ROOT = Path(__file__).parents[2]
@@ -234,11 +233,6 @@ def test_it_is_told_which_cells_were_searched_again() -> None:
     text = opening(rows, past({texas: 65.0}))
     assert "the rows of 1 of 3 cells were made more than once, up to 2 times." in text
     assert "fell short" not in text
-
-
-def test_an_interval_is_judged_as_it_is_printed() -> None:
-    assert [Difference(0.4, low, 0.7, 20).side for low in (0.04, 0.06, -0.2)] == [0, 1, 0]
-    assert [Difference(-0.4, -0.7, high, 20).side for high in (-0.04, -0.06, 0.2)] == [0, -1, 0]
 
 
 def test_the_committed_rows_say_what_was_found() -> None:

@@ -15,7 +15,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.experiments import Cell, ResultRow, RowStore
 from node2seq.experiments.history import makings_of
 from node2seq.experiments.render import FORMATS, build, render
-from node2seq.experiments.samples import Sample, costs_of, paired_difference
+from node2seq.experiments.samples import Sample, costs_of
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import to_markdown
 from node2seq.train.recipe import recipe
@@ -198,21 +198,6 @@ def test_a_cell_that_was_dropped_was_not_made_twice() -> None:
     told = section(to_markdown(build(rows, [*dropped, *with_recipe(rows[:20], "past")])), "How often")
     assert "| Cora-F | GCN | main | 2 |" in told
     assert "without node dropout: once" in told
-
-
-def test_paired_differences() -> None:
-    first = Sample({seed: 80.0 + seed for seed in range(20)})
-    second = Sample({seed: 79.0 + seed for seed in range(5, 25)})
-    found = paired_difference(first, second)
-    assert found is not None
-    assert (found.mean, found.low, found.high, found.n) == (1.0, 1.0, 1.0, 15)
-    assert paired_difference(first, Sample({0: 1.0})) is None
-    noisy = Sample({seed: 80.0 + (seed * 7919 % 13) for seed in range(20)})
-    found = paired_difference(noisy, first)
-    assert found is not None
-    assert found.low < found.mean < found.high
-    spread = statistics.stdev(noisy.tests[s] - first.tests[s] for s in range(20)) / 20**0.5
-    assert 3.0 * spread < found.high - found.low < 4.6 * spread
 
 
 def test_wall_time_is_summed_over_calls() -> None:

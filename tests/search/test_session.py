@@ -1,9 +1,8 @@
-"""Search of settings: spaces, seeds, trials that outlive a kill, recipes that can be trained again."""
+"""A search from beginning to end: resumed, out of time, failing, and its recipe trained again."""
 
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import time
@@ -14,26 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from node2seq import MODELS, Node2SeqError, budget
+from node2seq import Node2SeqError, budget
 from node2seq.budget import Budget
 from node2seq.data import load, make_split
-from node2seq.recipes import Recipe, recipe_for
+from node2seq.recipes import Recipe
 from node2seq.runs.folder import Source
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
 from node2seq.search import evaluate
 from node2seq.search.halving import Halving
-from node2seq.search.importance import importances
-from node2seq.search.seeds import parse_seeds
 from node2seq.search.session import Request, prepare, run
-from node2seq.search.space import Choice, LogUniform, Space, Uniform, near, stratified
+from node2seq.search.space import Choice
 from node2seq.search.spaces import GIVEN, SPACES
-from node2seq.search.trials import Trial, Trials, best_of, most_trusted
-from node2seq.train.many import Training, TrainingOutcome
+from node2seq.search.trials import Trial, Trials, best_of
+from node2seq.train.many import Training
 from node2seq.train.recipe import parse_setting, settings_of
 from node2seq.train.settings import TrainSettings
-from node2seq.train.stacking import PER_RUN
 
-ALL = [(name, model) for name, spaces in SPACES.items() for model in spaces]
 SMALL = Halving(trials=8, seeds=(100, 101, 102), final_seeds=(200, 201), generations=2, finalists=2)
 
 
@@ -57,54 +52,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def in_order(path: Path) -> list[dict[str, Any]]:
     """The same, whatever was trained first."""
     return sorted(rows(path), key=lambda row: (row["trial"], row["seed"]))
-
-
-def test_every_value_has_a_place_and_is_found_there_again():
-    for known in (
-        Choice((1, "a", None)),
-        Uniform(-0.2, 0.2),
-        LogUniform(1e-5, 0.1),
-        LogUniform(1e-3, 1, 0.25),
-    ):
-        for place in (0.0, 0.1, 0.3, 0.5, 0.77, 1.0):
-            value = known.at(place)
-            assert known.at(known.place_of(value)) == value, known
-    assert LogUniform(1e-3, 1.0, zero=0.25).at(0.2) == 0.0
-    assert LogUniform(1e-3, 1.0).at(0.5) == 0.0316
-    assert Uniform(0.0, 1.0).place_of(7.0) == 1.0
-
-
-def test_draws_cover_each_range_evenly():
-    drawn = stratified({"a": Choice((1, 2, 3)), "b": Uniform(0.0, 1.0)}, 30, random.Random(0))
-    assert sorted(settings["a"] for settings in drawn) == [1] * 10 + [2] * 10 + [3] * 10
-    tenths = sorted(int(settings["b"] * 10) for settings in drawn)
-    assert tenths == sorted(list(range(10)) * 3)
-
-
-def test_what_is_near_differs_a_little():
-    ranges = {"a": Uniform(0.0, 1.0), "b": LogUniform(0.01, 1.0)}
-    draw = random.Random(0)
-    start = {"a": 0.5, "b": 0.1}
-    found = [near(ranges, start, 0.05, draw) for _ in range(200)]
-    assert (
-        sum(settings != start for settings in found) > 190
-    )  # the others moved by less than three digits show
-    assert all(0.3 < settings["a"] < 0.7 for settings in found)
-    assert {settings["a"] == 0.5 for settings in found} == {True, False}
-
-
-@pytest.mark.parametrize(("name", "model"), ALL)
-def test_every_space_makes_models_and_trainings_of_one_program(name, model):
-    space = SPACES[name][model]
-    base = recipe_for(model)
-    for settings in stratified(space.ranges, 12, random.Random(1)):
-        recipe = base.updated(**settings)
-        assert settings_of(model, recipe, settings) == settings
-        MODELS[model](6, out_channels=3, **recipe.options)
-    of_training = TrainSettings.__dataclass_fields__.keys() - {"views", "optimizer", "epochs", "patience"}
-    assert space.free.keys() <= of_training | PER_RUN
-    for shape in space.shape:
-        assert shape not in PER_RUN
 
 
 def test_the_paper_decides_what_its_tables_give_away():
@@ -163,22 +110,6 @@ def test_fixed_values_have_the_type_of_the_setting():
     assert parse_setting("gcn", "row_normalize=true", "--fix") == ("row_normalize", True)
 
 
-@pytest.mark.parametrize("seeds", ["0-19", "99", "100-104,3"])
-def test_seeds_of_reported_figures_are_refused(seeds):
-    with pytest.raises(Node2SeqError, match="kept for reported figures"):
-        Halving(seeds=parse_seeds(seeds))
-    with pytest.raises(Node2SeqError, match="kept for reported figures"):
-        Halving(final_seeds=parse_seeds(seeds))
-
-
-def test_seeds_are_read_and_checked():
-    assert parse_seeds("100-102,107") == (100, 101, 102, 107)
-    with pytest.raises(Node2SeqError, match="not whole numbers"):
-        parse_seeds("a-b")
-    with pytest.raises(Node2SeqError, match="once"):
-        Halving(seeds=(100, 101), final_seeds=(101,))
-
-
 def test_a_recipe_survives_its_file(tmp_path):
     recipe = Recipe(
         {"hidden_channels": 8, "threshold": -0.1, "readout": "mean"},
@@ -202,63 +133,6 @@ def test_a_recipe_of_another_model_is_no_start(tmp_path):
     path.write_text('model = "gat"\n')
     with pytest.raises(Node2SeqError, match="the search is for gcn"):
         prepare(Request(Source(name="texas"), Path("out"), model="gcn", start=path))
-
-
-def test_importance_finds_the_setting_that_matters():
-    space = Space({"a": Choice((1, 2))}, {"b": Uniform(0.0, 1.0), "c": Uniform(0.0, 1.0)})
-    draw = random.Random(3)
-    trials = []
-    for number, settings in enumerate(stratified(space.ranges, 80, draw)):
-        value = 0.5 + 0.2 * (settings["b"] > 0.5) + 0.02 * draw.random()
-        trials.append(Trial(number, settings, "", {100: value}))
-    trials.append(Trial(80, {"a": 1, "b": 0.0, "c": 0.0}, "", {100: None}))
-    trials.append(Trial(81, {"a": 1, "b": 0.0, "c": 0.0}, "", {101: 0.9}))
-    found = importances(space, trials, (100,))
-    assert next(iter(found)) == "b"
-    assert found["b"] > 0.95
-    assert found["a"] < 0.1
-    assert found["c"] < 0.15
-
-
-def test_failed_and_pruned_trials_are_never_the_best():
-    good = Trial(0, {}, "", {100: 0.4, 101: 0.6})
-    failed = Trial(1, {}, "", {100: 0.9, 101: None})
-    pruned = Trial(2, {}, "", {100: 0.9, 101: 0.9}, pruned=True)
-    assert best_of([failed, pruned, good])[0] is good
-    assert most_trusted([failed, pruned, good]) is good
-    assert most_trusted([failed, pruned, Trial(4, {}, "")]) is None
-
-
-def test_few_splits_are_trusted_less():
-    often = Trial(0, {}, "", {seed: 0.7 + 0.05 * (-1) ** seed for seed in range(100, 116)})
-    lucky = Trial(1, {}, "", {100: 0.72, 101: 0.72})
-    better = Trial(2, {}, "", {seed: 0.75 + 0.05 * (-1) ** seed for seed in range(100, 110)})
-    assert most_trusted([often, lucky]) is often
-    assert most_trusted([often, lucky, better]) is better
-
-
-def outcome(accuracy: float | None, error: str | None = None) -> TrainingOutcome:
-    return TrainingOutcome(None, error, None, 0.1, accuracy)
-
-
-def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
-    path = tmp_path / "trials.jsonl"
-    trials = Trials(path, {"model": "gcn"})
-    one, two = trials.trial({"lr": 0.1}, "x"), trials.trial({"lr": 0.2}, "x")
-    assert trials.trial({"lr": 0.1}, "y") is one
-    trials.add([(two, 100, outcome(0.5)), (one, 100, outcome(None, "the loss became nan"))])
-    path.write_text(path.read_text() + '{"trial": 1, "se')
-    again = Trials(path, {"model": "gcn"})
-    assert len(again) == 0  # numbers go by the order of asking
-    assert again.trial({"lr": 0.1}, "x").accuracies == {100: None}
-    assert again.trial({"lr": 0.2}, "x").accuracies == {100: 0.5}
-    again.add([(two, 101, outcome(0.7))])
-    assert Trials(path, {"model": "gcn"}).trial({"lr": 0.2}, "x").accuracies == {100: 0.5, 101: 0.7}
-    with pytest.raises(Node2SeqError, match="another model"):
-        Trials(path, {"model": "gat"})
-    path.write_text(path.read_text() + '{"trial": 1}\n')
-    with pytest.raises(Node2SeqError, match=r"line 5.*not a training"):
-        Trials(path, {"model": "gcn"})
 
 
 @pytest.mark.slow
@@ -365,7 +239,7 @@ def test_trials_can_be_cut_short(texas, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_search_goes_on_as_if_nothing_had_happened(texas, tmp_path):
+def test_a_killed_search_resumes_as_if_nothing_had_happened(texas, tmp_path):
     plan = Halving(trials=12, seeds=(100, 101, 102), final_seeds=(200, 201))
     whole = Request(texas, tmp_path / "whole.jsonl", model="gcn", fix=("epochs=20",), plan=plan)
     run(whole, lambda _: None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.paper import COLUMN_TITLES, TABLES, Figure, Table
+from node2seq.experiments.paper import COLUMN_TITLES, TABLES, Figure, ResultTable
 from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
 from node2seq.reporting.charts import Box, box_plot
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph
@@ -67,7 +67,9 @@ def against_the_paper(samples: dict[Cell, Sample]) -> list[Block]:
     ]
 
 
-def table_blocks(table: Table, cells: list[list[Cell | None]], samples: dict[Cell, Sample]) -> list[Block]:
+def table_blocks(
+    table: ResultTable, cells: list[list[Cell | None]], samples: dict[Cell, Sample]
+) -> list[Block]:
     """A table, its box plots and its paired differences."""
     titles = [COLUMN_TITLES[column] for column in table.columns]
     # A line that has no cell at all takes an option out that no recipe uses.
@@ -140,7 +142,7 @@ def _pairs(columns: Sequence[str], entries: Sequence[Sequence[Entry]]) -> list[B
     return blocks
 
 
-def _contrasts(table: Table, entries: Sequence[Sequence[Entry]]) -> list[Block]:
+def _contrasts(table: ResultTable, entries: Sequence[Sequence[Entry]]) -> list[Block]:
     """The differences that a table is about, one line each."""
     by_label = {row[0].label: row for row in entries}
     lines = []

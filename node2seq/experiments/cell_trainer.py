@@ -20,7 +20,7 @@ from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_
 
 
 @dataclass(frozen=True)
-class Call:
+class ReproduceCall:
     """One call of ``reproduce``: what its rows say of it.
 
     Args:
@@ -45,9 +45,11 @@ class CellTrainer:
         call: The call that the rows are made for.
     """
 
-    def __init__(self, device: torch.device, root: str | None = None, call: Call | None = None) -> None:
+    def __init__(
+        self, device: torch.device, root: str | None = None, call: ReproduceCall | None = None
+    ) -> None:
         make_deterministic(device)
-        self.device, self.root, self.call = device, root, call or Call()
+        self.device, self.root, self.call = device, root, call or ReproduceCall()
         self._machine = describe_machine(device)
         self._graphs: dict[tuple[str, bool], Data] = {}
 

@@ -1,0 +1,50 @@
+"""Trials: kept in a file, compared by what they are worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from node2seq import Node2SeqError
+from node2seq.search.trials import Trial, Trials, best_of, most_trusted
+from node2seq.train.many import TrainingOutcome
+
+
+def test_failed_and_pruned_trials_are_never_the_best():
+    good = Trial(0, {}, "", {100: 0.4, 101: 0.6})
+    failed = Trial(1, {}, "", {100: 0.9, 101: None})
+    pruned = Trial(2, {}, "", {100: 0.9, 101: 0.9}, pruned=True)
+    assert best_of([failed, pruned, good])[0] is good
+    assert most_trusted([failed, pruned, good]) is good
+    assert most_trusted([failed, pruned, Trial(4, {}, "")]) is None
+
+
+def test_few_splits_are_trusted_less():
+    often = Trial(0, {}, "", {seed: 0.7 + 0.05 * (-1) ** seed for seed in range(100, 116)})
+    lucky = Trial(1, {}, "", {100: 0.72, 101: 0.72})
+    better = Trial(2, {}, "", {seed: 0.75 + 0.05 * (-1) ** seed for seed in range(100, 110)})
+    assert most_trusted([often, lucky]) is often
+    assert most_trusted([often, lucky, better]) is better
+
+
+def outcome(accuracy: float | None, error: str | None = None) -> TrainingOutcome:
+    return TrainingOutcome(None, error, None, 0.1, accuracy)
+
+
+def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    trials = Trials(path, {"model": "gcn"})
+    one, two = trials.trial({"lr": 0.1}, "x"), trials.trial({"lr": 0.2}, "x")
+    assert trials.trial({"lr": 0.1}, "y") is one
+    trials.add([(two, 100, outcome(0.5)), (one, 100, outcome(None, "the loss became nan"))])
+    path.write_text(path.read_text() + '{"trial": 1, "se')
+    again = Trials(path, {"model": "gcn"})
+    assert len(again) == 0  # numbers go by the order of asking
+    assert again.trial({"lr": 0.1}, "x").accuracies == {100: None}
+    assert again.trial({"lr": 0.2}, "x").accuracies == {100: 0.5}
+    again.add([(two, 101, outcome(0.7))])
+    assert Trials(path, {"model": "gcn"}).trial({"lr": 0.2}, "x").accuracies == {100: 0.5, 101: 0.7}
+    with pytest.raises(Node2SeqError, match="another model"):
+        Trials(path, {"model": "gat"})
+    path.write_text(path.read_text() + '{"trial": 1}\n')
+    with pytest.raises(Node2SeqError, match=r"line 5.*not a training"):
+        Trials(path, {"model": "gcn"})
