@@ -1,4 +1,4 @@
-"""The performance page and its charts, from the rows and nothing else: the same rows give the same bytes.
+"""Render the performance page and its charts from the rows alone: the same rows give the same bytes.
 
 python benchmarks/render.py                      # benchmarks/rows.jsonl → docs/performance.md and charts
 """
@@ -19,63 +19,66 @@ ROOT = Path(__file__).parents[1]
 Files = dict[str, str]
 
 _INTRODUCTION = (
-    f"Exact float32, {CHANNELS} channels in and out unless a table says otherwise; medians, with the 20th "
-    "and the 80th percentile in parentheses. A ratio is to PyTorch Geometric's layer or network that leads "
-    "the table, measured in the same run on the same graph: lower is better. Memory is what a step adds at "
-    "its peak to what is held before it. The gather bound is the time that it takes to copy as many bytes as "
-    "the layer gathers, each row from memory once; small graphs, which stay in a cache, can pass it. A "
-    "benchmark reports nothing while its backend differs from the reference."
+    f"All times are exact float32, with {CHANNELS} channels in and out unless a table says otherwise. They "
+    "are medians, with the 20th and the 80th percentile in parentheses. Ratios are to the layer or network "
+    "of PyTorch Geometric in the first line of the table, measured in the same run on the same graph; lower "
+    "is better. Memory is what a step allocates at its peak, on top of what was allocated before. The gather "
+    "bound is the time to copy as many bytes as the layer gathers, reading each row from memory once; small "
+    "graphs fit into a cache and can exceed it. Every backend is verified against the reference before it is "
+    "timed."
 )
 _SECTIONS = {
     "layer": (
         "The layer",
-        "Forward + backward beside PyG's GATConv with one head. The plan of the graph is built once and "
-        "found again, as over the epochs of a training; “plan anew” builds it in every step.",
+        "Forward + backward, compared with PyG's GATConv with one head. The plan of a graph is built once "
+        "and cached, as during training; “plan anew” builds it in every step.",
     ),
     "scaling": (
-        "Over the edges",
-        "Random graphs with hubs, each with as many edges a node. The exponent is that of the time and of "
-        "the memory over the edges, by least squares of the logarithms.",
+        "Scaling with the number of edges",
+        "Random graphs with hubs and the same number of edges per node. The exponents of time and memory "
+        "over the edges are fitted by least squares of the logarithms.",
     ),
     "epoch": (
         "A training step",
-        "Forward, loss, backward and Adam, beside PyG's two-layer GAT with 8 heads of 8 channels as its "
-        "users run it. “Captured” is replayed as a CUDA graph, GAT too.",
+        "Forward, loss, backward and Adam, compared with PyG's two-layer GAT with 8 heads of 8 channels. "
+        "“Captured” networks are replayed as a CUDA graph.",
     ),
     "together": (
         "Many runs as one program",
-        "All trainings from the untrained models to their measured results; single runs are timed for a "
-        "few and counted up.",
+        "All trainings from the untrained models to their metrics. A few single runs are timed, and their "
+        "time is scaled to the number of runs.",
     ),
     "selection": (
         "Non-local selection",
-        "One forward of the adaptive selection within two hops, exact, its candidates found before.",
+        "One forward pass of the exact adaptive selection within two hops, with known candidates.",
     ),
     "ops": ("Single operations", "The steps of the layer one by one."),
     "determinism": (
-        "The same seed, the same bits",
-        "Two processes train from the same seed on one device at the same time; their weights after the last "
-        "epoch are compared bit by bit.",
+        "Determinism",
+        "Two processes train from the same seed on one device at the same time. Their weights after the last "
+        "epoch are compared bit for bit.",
     ),
 }
+_COMPILED = " “Compiled” is GATConv under `torch.compile`, with its self loops added beforehand."
 _COMMANDS = (
     "`python benchmarks/bench_conv.py`: the layer on a CPU",
     "`python benchmarks/bench_ops.py`: the layer and its operations on a GPU",
-    "`python benchmarks/bench_scaling.py`: over the edges",
+    "`python benchmarks/bench_scaling.py`: scaling with the number of edges",
     "`python benchmarks/bench_epoch.py`: a training step",
     "`python benchmarks/bench_together.py`: many runs as one program",
     "`python benchmarks/bench_selection.py`: non-local selection",
-    "`python benchmarks/bench_determinism.py`: the same seed, the same bits",
-    "`node2seq bench`: a short version on your machine, which also says which backend is taken there",
+    "`python benchmarks/bench_determinism.py`: determinism",
+    "`python benchmarks/bench_versions.py OLD`: another checkout against this one; it keeps no rows",
+    "`node2seq bench`: a short version on your machine, which also shows the backend that is chosen there",
 )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the page and prints what it wrote."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=Path, default=ROOT / "benchmarks" / "rows.jsonl")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     make_folder(options.docs)
     for name, text in render(read_rows(options.rows)).items():
         write_bytes(options.docs / name, text.encode())
@@ -90,16 +93,17 @@ def render(rows: Sequence[StoredRow]) -> Files:
         own = [row for row in rows if row.bench == bench]
         if not own:
             continue
-        blocks += [Heading(title), Paragraph(text)]
+        note = _COMPILED if any(row.compiled_ratio for row in own) else ""
+        blocks += [Heading(title), Paragraph(text + note)]
         for device, measured in _groups(own, device_title):
             blocks.append(Heading(device, 3))
             blocks += _section(bench, device, measured, charts)
     blocks += _machines([row for row in rows if row.bench in _SECTIONS])
-    blocks += [Heading("Make it again"), Bullets(_COMMANDS)]
+    blocks += [Heading("Reproduce it"), Bullets(_COMMANDS)]
     blocks.append(
         Paragraph(
-            "Each appends its rows to `benchmarks/rows.jsonl`, of which the newest of a case counts; "
-            "`python benchmarks/render.py` writes this page."
+            "The scripts append rows to `benchmarks/rows.jsonl`. The newest row of a case counts. "
+            "`python benchmarks/render.py` writes this page from the rows."
         )
     )
     return {"performance.md": to_markdown(blocks), **charts}
@@ -174,14 +178,14 @@ def _machines(rows: Sequence[StoredRow]) -> list[Block]:
             benches = ", ".join(dict.fromkeys(row.bench for row in measured))
             lines.append([device, benches, "\n".join(versions), f"`{commit[:10]}{mark}`", max(dates)])
     return [
-        Heading("What the rows were made with"),
-        Paragraph("A + behind a commit marks changes that were not committed yet."),
+        Heading("Machines and versions"),
+        Paragraph("A + after a commit marks uncommitted changes."),
         Grid(["device", "benchmarks", "versions", "commit", "date"], lines),
     ]
 
 
 def _groups(rows: Iterable[StoredRow], key: Callable[[StoredRow], str]) -> list[tuple[str, list[StoredRow]]]:
-    """Rows of equal key, keys and rows in the order in which they come."""
+    """Rows grouped by key, in their order."""
     found: dict[str, list[StoredRow]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)

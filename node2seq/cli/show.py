@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from node2seq.reporting.document import percent
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -111,11 +113,6 @@ def as_json(finished: Sequence[Finished]) -> str:
 
 def _shorten(text: str, width: int = 200) -> str:
     return text if len(text) <= width else text[: width - 2] + " …"
-
-
-def percent(value: float | None) -> str:
-    """Return a share with one digit, or a dash for none."""
-    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _side_by_side(finished: Sequence[Finished]) -> list[list[RunResult]]:
