@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from node2seq.cli import jobs, show
+from node2seq.cli import show
 from node2seq.cli.commands import TrainFlags
 from node2seq.cli.flags import definitions
-from node2seq.cli.jobs import Job
-from node2seq.cli.output import echo, step_teller
-from node2seq.cli.progress import OnEpoch, progress
+from node2seq.cli.output import OnEpoch, echo, progress, step_teller
 from node2seq.cli.settings import make_config
 from node2seq.cli.show import Finished
 from node2seq.errors import Node2SeqError
+from node2seq.options import build
 from node2seq.reporting.run import write_report
 from node2seq.runs import training
-from node2seq.runs.folder import RunConfig, RunFolder
+from node2seq.runs.folder import FORMAT, RunConfig, RunFolder, check_format, free_folder, newest_folder
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.runs.result import RunResult
 from node2seq.runs.training import RunStart
+from node2seq.storage.files import make_folder, read_json, write_json
 
+RUNS = Path("runs")
+SERIES_FILE = "series.json"
 # What may differ when a run is resumed: where things are, and what is shown.
 _FREE_ON_RESUME = {"name", "data_root", "device", "out", "resume", "checkpoint_seconds", "as_json"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train. ``resume``: what is in the folder is this run's, and training resumes from it."""
+
+    config: RunConfig
+    folder: Path
+    resume: bool
 
 
 def train(flags: TrainFlags) -> None:
@@ -47,12 +58,111 @@ def _jobs(flags: TrainFlags) -> list[Job]:
     folder = _run_to_resume(flags) if flags.resume else None
     if folder is None:
         file = RecipeFile() if flags.config is None else read_recipe_file(flags.config, flags.model)
-        return jobs.new_jobs(make_config(flags, file), flags.runs, flags.out, flags.resume)
+        return _new_jobs(make_config(flags, file), flags.runs, flags.out, flags.resume)
     _refuse_changes(flags)
-    todo = jobs.jobs_of(folder)
+    todo = _jobs_of(folder)
     if flags.device is None:
         return todo
     return [replace(job, config=replace(job.config, device=flags.device)) for job in todo]
+
+
+def _run_to_resume(flags: TrainFlags) -> Path | None:
+    """Return the folder that ``--resume`` names by itself; None if the other flags have to tell."""
+    name = flags.name
+    if name is not None and _is_run(Path(name)):
+        return Path(name)
+    if name is None and flags.edges is None and flags.nodes is None and flags.config is None:
+        return flags.out or _newest_run()
+    if name is not None and (len(Path(name).parts) > 1 or Path(name).is_dir()):
+        raise Node2SeqError(name, "there is no run in this folder to resume", "Check the path")
+    return None
+
+
+def _refuse_changes(flags: TrainFlags) -> None:
+    """A resumed run keeps the settings that it was started with; say so instead of ignoring a flag."""
+    for each in definitions(TrainFlags):
+        if each.field not in _FREE_ON_RESUME and getattr(flags, each.field) != each.default:
+            raise Node2SeqError(
+                f"--resume with {each.typed}",
+                "a resumed run keeps the settings that it was started with",
+                f"Leave {each.typed} out, or start a new run",
+            )
+
+
+def _new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool) -> list[Job]:
+    """Give folders to ``count`` runs of ``config`` with successive seeds.
+
+    With ``resume``, the newest folder of that name is taken up again if there is one.
+    """
+    if count == 1:
+        return [Job(config, _choose(config.name, out, resume), resume)]
+    folder = _choose(f"{config.name}-x{count}", out, resume)
+    series = folder / SERIES_FILE
+    if series.is_file():
+        if not resume:
+            raise Node2SeqError(
+                str(folder),
+                "it holds a series of runs, and nothing is overwritten",
+                "Resume with `--resume`, or give another folder with `--out`",
+            )
+    else:
+        if RunFolder(folder).exists:
+            raise Node2SeqError(
+                str(folder), "it holds a single run, not a series", "Give another folder with `--out`"
+            )
+        make_folder(folder)
+        write_json(series, {"format": FORMAT, "count": count, "run": asdict(config)})
+    return _series_jobs(folder, config, count)
+
+
+def _jobs_of(folder: Path) -> list[Job]:
+    """Take up the run, or the series of runs, that a folder holds."""
+    series = folder / SERIES_FILE
+    if not series.is_file():
+        return [Job(RunFolder(folder).run, folder, resume=True)]
+    values = read_json(series)
+    check_format(values, series)
+    config = build(RunConfig, values.get("run") or {}, str(series))
+    count = values.get("count")
+    if not isinstance(count, int) or count < 1:
+        raise Node2SeqError(f"{series}: count={count!r}", "it is no number of runs", "Restore the file")
+    return _series_jobs(folder, config, count)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path is a folder that training can be resumed in."""
+    return (path / "config.json").is_file() or (path / SERIES_FILE).is_file()
+
+
+def _newest_run() -> Path:
+    """Return the folder of the run that was started last."""
+    folder = newest_folder(RUNS, None, ("config.json", SERIES_FILE))
+    if folder is None:
+        raise Node2SeqError(
+            f"the folder {RUNS}", "there is no run in it to resume", "Name one: `--resume RUN`"
+        )
+    return folder
+
+
+def _choose(name: str, out: Path | None, resume: bool) -> Path:
+    if out is not None:
+        return out
+    if resume and (found := newest_folder(RUNS, name, ("config.json", SERIES_FILE))):
+        return found
+    return free_folder(RUNS, name)
+
+
+def _series_jobs(folder: Path, config: RunConfig, count: int) -> list[Job]:
+    # Always resumed: a series that was stopped has finished, unfinished and unstarted runs.
+    return [
+        Job(_with_seed(config, seed), folder / f"s{seed}", resume=True)
+        for seed in range(config.seed, config.seed + count)
+    ]
+
+
+def _with_seed(config: RunConfig, seed: int) -> RunConfig:
+    baseline = None if config.baseline is None else replace(config.baseline, seed=seed)
+    return replace(config, seed=seed, baseline=baseline)
 
 
 def _train_group(group: Sequence[Job], console: Console, checkpoint_seconds: float) -> list[Finished]:
@@ -67,8 +177,9 @@ def _train_group(group: Sequence[Job], console: Console, checkpoint_seconds: flo
     baselines: list[RunResult | None] = [None] * len(own)
     if compared:
         baselines = [*_train(compared, home, console, checkpoint_seconds, with_graph=False)]
-    for _, folder in [*compared, *runs]:
-        write_report(folder)
+    for result in [*baselines, *own]:
+        if result is not None:
+            write_report(result.folder, result)
     return [Finished(*pair) for pair in zip(own, baselines, strict=True)]
 
 
@@ -102,26 +213,3 @@ def _train(
         if len(runs) > 1:
             return training.train_series(runs, home, **told)
         return [training.train_run(*runs[0], resume=resume, **told)]
-
-
-def _run_to_resume(flags: TrainFlags) -> Path | None:
-    """Return the folder that ``--resume`` names by itself; None if the other flags have to tell."""
-    name = flags.name
-    if name is not None and jobs.is_run(Path(name)):
-        return Path(name)
-    if name is None and flags.edges is None and flags.nodes is None and flags.config is None:
-        return flags.out or jobs.newest_run()
-    if name is not None and (len(Path(name).parts) > 1 or Path(name).is_dir()):
-        raise Node2SeqError(name, "there is no run in this folder to resume", "Check the path")
-    return None
-
-
-def _refuse_changes(flags: TrainFlags) -> None:
-    """A resumed run keeps the settings that it was started with; say so instead of ignoring a flag."""
-    for each in definitions(TrainFlags):
-        if each.field not in _FREE_ON_RESUME and getattr(flags, each.field) != each.default:
-            raise Node2SeqError(
-                f"--resume with {each.typed}",
-                "a resumed run keeps the settings that it was started with",
-                f"Leave {each.typed} out, or start a new run",
-            )

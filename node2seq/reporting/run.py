@@ -29,16 +29,21 @@ from node2seq.train.metrics import Metrics
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 
 
-def write_report(path: str | Path) -> Path:
-    """Write ``report.html`` into a finished run's folder and return its path."""
+def write_report(path: str | Path, result: RunResult | None = None) -> Path:
+    """Write ``report.html`` into a finished run's folder and return its path.
+
+    Args:
+        path: The run folder.
+        result: What the run reached; None: read from the folder.
+    """
     folder = RunFolder(path)
-    write_bytes(folder.report_file, render(folder).encode())
+    write_bytes(folder.report_file, render(folder, result).encode())
     return folder.report_file
 
 
-def render(folder: RunFolder) -> str:
+def render(folder: RunFolder, result: RunResult | None = None) -> str:
     """Return the page of a finished run as text."""
-    outcome = RunResult.of(folder)
+    outcome = result or RunResult.of(folder)
     config = folder.config
     names = [str(name) for name in config["graph"]["class_names"]]
     part = "test" if "test" in outcome.metrics else "val"

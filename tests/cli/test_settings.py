@@ -1,0 +1,96 @@
+"""From flags, a TOML file and recipes to one run: who overrides whom, and one sentence for each fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node2seq.cli.commands import TrainFlags
+from node2seq.cli.settings import make_config
+from node2seq.errors import Node2SeqError
+from node2seq.recipes import recipe_for
+from node2seq.runs.folder import RunConfig, Source
+from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+from node2seq.runs.training import train_run
+
+
+@pytest.mark.parametrize(
+    ("name", "toml", "text", "value", "sentence"),
+    [
+        ("kernle_size", "3", "3", 3, "kernle_size: there is no such setting. Perhaps kernel_size was meant."),
+        (
+            "kernel_size",
+            '"three"',
+            "three",
+            "three",
+            "kernel_size='three': it should be a whole number. Give a value of that kind.",
+        ),
+        (
+            "threshold",
+            '"low"',
+            "low",
+            "low",
+            "threshold='low': it should be a number. Give a value of that kind.",
+        ),
+    ],
+)
+def test_a_fault_has_one_sentence_wherever_it_comes_from(
+    tmp_path: Path, name: str, toml: str, text: str, value: object, sentence: str
+):
+    file = tmp_path / "own.toml"
+    file.write_text(f"[options]\n{name} = {toml}\n")
+    with pytest.raises(Node2SeqError) as in_file:
+        read_recipe_file(file)
+    assert str(in_file.value) == f"{file}: options: {sentence}"
+    with pytest.raises(Node2SeqError) as in_flag:
+        make_config(TrainFlags(name="karate", assignments=(f"{name}={text}",)), RecipeFile())
+    assert str(in_flag.value) == f"--set {sentence}"
+    config = RunConfig(Source(name="karate"), options={"hidden_channels": 8, name: value})
+    with pytest.raises(Node2SeqError) as in_python:
+        train_run(config, tmp_path / "run")
+    assert str(in_python.value) == f"options of node2seq: {sentence}"
+
+
+def test_flags_override_the_file_which_overrides_the_recipe(tmp_path: Path):
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'seed = 3\nrow_normalize = true\n[source]\nname = "karate"\n'
+        '[options]\nkernel_size = 5\nhops = 2\n[settings]\nlr = 0.5\npatience = "none"\n'
+    )
+    flags = TrainFlags(assignments=("hops=1", "views=2"), epochs=7, class_weights=True)
+    config = make_config(flags, read_recipe_file(file))
+    recipe = recipe_for("node2seq")
+    assert (config.seed, config.row_normalize) == (3, True)
+    assert (config.options["kernel_size"], config.options["hops"]) == (5, 1)
+    assert config.options["hidden_channels"] == recipe.options["hidden_channels"]
+    settings = config.settings
+    assert (settings.lr, settings.patience, settings.views) == (0.5, None, 2)
+    assert (settings.epochs, settings.class_weights) == (7, True)
+    assert settings.weight_decay == recipe.settings.weight_decay
+
+
+def test_the_baseline_shares_flags_but_not_the_models_own_settings():
+    flags = TrainFlags(name="karate", baseline="gcn", epochs=7, assignments=("kernel_size=5", "lr=0.5"))
+    baseline = make_config(flags, RecipeFile()).baseline
+    assert baseline is not None
+    assert (baseline.model, baseline.settings.epochs) == ("gcn", 7)
+    assert baseline.settings.lr == recipe_for("gcn").settings.lr
+    assert "kernel_size" not in baseline.options
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model = 3\n",
+        'source = "karate"\n',
+        "[settings]\nkernel_size = 3\n",
+        "[options]\nlr = 0.1\n",
+        "seed = true\n",
+    ],
+)
+def test_a_file_is_checked_strictly(tmp_path: Path, text: str):
+    file = tmp_path / "own.toml"
+    file.write_text(text)
+    with pytest.raises(Node2SeqError, match=r"own\.toml: \w+"):
+        read_recipe_file(file)
