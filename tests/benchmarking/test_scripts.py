@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -24,16 +24,6 @@ def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[StoredRow
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout, read_rows(rows)
-
-
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow
@@ -66,7 +56,7 @@ def test_epoch_measures_every_network(tmp_path: Path, real_data):
     assert all(row.base == "GAT of PyG" for row in rows[1:])
 
 
-def test_a_new_version_is_compared_with_what_the_old_one_varies_by():
+def test_a_new_version_is_compared_with_what_the_old_one_varies_by(load_script: Callable[[str], ModuleType]):
     script = load_script("bench_versions")
     times = [[10.0, 9.0, 10.0], [20.0, 30.0, 22.0], [10.0, 10.4, 9.0]]
     found = script.summary("a graph", "max k=3", script.np.array(times))
@@ -79,7 +69,9 @@ def test_a_new_version_is_compared_with_what_the_old_one_varies_by():
 
 
 @pytest.mark.slow
-def test_versions_times_both_checkouts(capsys: pytest.CaptureFixture[str]):
+def test_versions_times_both_checkouts(
+    load_script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
+):
     script = load_script("bench_versions")
     found = script.compare(ROOT, ROOT, {"tiny": (50, 300)}, device="cpu", rounds=2, seconds=0)
     assert [one.case for one in found] == ["max k=3", "max k=10", "mean k=3", "mean k=10"]

@@ -1,0 +1,48 @@
+"""Layers on one graph: rows, the gather bound, and GATConv under ``torch.compile``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from node2seq import ops
+from node2seq.benchmarking import layers
+from node2seq.benchmarking.graphs import Size, power_law
+from node2seq.benchmarking.layers import NOT_COMPILED, OUT_OF_MEMORY, LayerBenchmark, gather_bytes
+
+CPU = torch.device("cpu")
+TINY = Size("tiny", 40, 200)
+
+
+def test_gathers_grow_with_the_kernel_for_the_maximum_alone():
+    assert gather_bytes("max", 3, 10, channels=2) == 6 * 10 * 2 * 4
+    assert gather_bytes("max", 10, 10, channels=2) == 13 * 10 * 2 * 4
+    assert gather_bytes("mean", 3, 10) == gather_bytes("mean", 10, 10)
+
+
+def test_a_layer_that_runs_out_of_memory_gets_its_row(monkeypatch: pytest.MonkeyPatch):
+    benchmark = LayerBenchmark("short", TINY, power_law(40, 200, CPU), 1e9, seconds=0)
+    row = benchmark.node2seq("max", 3, "eager")
+    assert row.p50_ms is not None
+    assert row.bound_share == pytest.approx(gather_bytes("max", 3, 240) / 1e6 / row.p50_ms)
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(ops.eager, "convolve_max", full)
+    row = benchmark.node2seq("max", 3, "eager")
+    assert (row.result, row.p50_ms, row.backend) == (OUT_OF_MEMORY, None, "eager")
+
+
+def test_compiled_gat_is_timed_or_says_why_not(monkeypatch: pytest.MonkeyPatch):
+    benchmark = LayerBenchmark("short", TINY, power_law(40, 200, CPU), seconds=0)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
+    row = benchmark.compiled_gat()
+    assert (row.title(), row.result) == ("GATConv, compiled", None)
+    assert row.p50_ms
+
+    def no_compiler(*_: object, **__: object) -> None:
+        raise RuntimeError("no C compiler\nand a long trace")
+
+    monkeypatch.setattr(layers, "measure", no_compiler)
+    assert benchmark.compiled_gat().result == f"{NOT_COMPILED}: no C compiler"

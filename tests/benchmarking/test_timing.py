@@ -1,0 +1,45 @@
+"""How long a step takes, how much memory it adds, and how a cost grows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from node2seq.benchmarking import timing
+from node2seq.benchmarking.timing import growth_exponent
+
+CPU = torch.device("cpu")
+
+
+def test_peak_memory_is_what_a_step_adds():
+    size = 64 * 2**20
+    found = timing.peak_bytes(lambda: torch.ones(size // 4).sum(), CPU)
+    assert found is not None
+    assert found == pytest.approx(size, rel=0.2)
+
+
+def test_running_out_of_memory_is_a_result():
+    assert timing.measure(lambda: torch.empty(2**58, dtype=torch.uint8), CPU, seconds=0) is None
+
+    def wrong() -> None:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        timing.measure(wrong, CPU, seconds=0)
+
+
+def test_a_step_is_repeated_as_often_as_told():
+    calls: list[int] = []
+    found = timing.measure(lambda: calls.append(0), CPU, seconds=0, least=5)
+    assert found is not None
+    assert len(calls) == 2 + 5  # two that do not count
+    assert 0 <= found.p20_ms <= found.p50_ms <= found.p80_ms
+    calls.clear()
+    timing.measure(lambda: calls.append(0), CPU, seconds=60, most=8)
+    assert len(calls) == 2 + 8
+
+
+def test_the_exponent_of_a_power_is_its_exponent():
+    sizes = [1e6, 5e6, 2e7, 1e8]
+    assert growth_exponent(sizes, [3 * size**1.25 for size in sizes]) == pytest.approx(1.25)
+    assert growth_exponent(sizes[:2], [1.0, 2.0]) is None
