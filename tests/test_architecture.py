@@ -1,4 +1,4 @@
-"""The house stands as docs/architecture.md says: imports go downwards only, and the core needs little."""
+"""The package is as docs/architecture.md and the README say: imports go downwards, the core needs little."""
 
 import ast
 import re
@@ -75,6 +75,16 @@ def test_no_imports_go_in_circles_within_a_package(package):
     home = f"node2seq.{package}"
     graph = {name: (imports_of(found[name], set(found)) & inside) - {home, name} for name in inside}
     assert len(list(TopologicalSorter(graph).static_order())) == len(inside)
+
+
+def test_the_tree_in_the_readme_is_the_package():
+    tree = re.search(r"^```text\nnode2seq/\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert tree, "README.md shows no tree of the package"
+    named = {line.split()[0].rstrip("/") for line in tree[1].splitlines()}
+    units = {
+        path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert named == units - {"__init__.py", "__main__.py"}
 
 
 def run_python(code: str) -> str:

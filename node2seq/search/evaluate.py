@@ -16,12 +16,12 @@ from statistics import fmean
 import torch
 from torch_geometric.data import Data
 
-from node2seq.budget import Budget
 from node2seq.data import Split, make_split
 from node2seq.recipes import Recipe
 from node2seq.search.settings import SearchSettings
 from node2seq.search.space import Space
 from node2seq.search.trials import Trial, Trials, best_of
+from node2seq.train.budget import Budget
 from node2seq.train.many import OnProgress, Progress, Training, group_by_shape, train_many
 
 Say = Callable[[str], None]

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from node2seq.budget import Budget, OutOfTime
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.errors import Node2SeqError, check_choice
@@ -25,6 +24,7 @@ from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage.files import write_bytes
+from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.recipe import model_options, parse_setting, settings_of
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from node2seq import budget
-from node2seq.budget import Budget, OutOfTime
+from node2seq.train import budget
+from node2seq.train.budget import Budget, OutOfTime
 
 
 def test_a_budget_ends_where_the_next_piece_of_work_would_not_fit(monkeypatch: pytest.MonkeyPatch):
