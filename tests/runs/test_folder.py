@@ -1,0 +1,70 @@
+"""What a run folder holds, and where the next one goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from node2seq.storage import files as storage
+from node2seq.data import load, make_split
+from node2seq.errors import Node2SeqError
+from node2seq.nn.models import MODELS
+from node2seq.runs.inference import evaluate_run, load_model, predict_run
+from node2seq.runs.interrupt import Stopped
+from node2seq.runs.result import RunResult
+from node2seq.runs.training import train_run
+from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
+from node2seq.train.settings import TrainSettings
+from node2seq.train.fitter import fit
+
+def test_what_a_run_folder_holds(finished: Path):
+    found = {path.name for path in finished.iterdir()}
+    assert found == {".lock", "config.json", "metrics.jsonl", "model.safetensors", "split.json"}
+    config = json.loads((finished / "config.json").read_text())
+    assert config["format"] == 1
+    assert config["model"]["name"] == "node2seq"
+    assert config["model"]["options"]["kernel_size"] == 3  # defaults are written out
+    assert config["run"]["seed"] == 3
+    assert config["run"]["source"]["name"] == "karate"
+    assert config["graph"]["summary"]["nodes"] == 34
+    assert len(config["graph"]["sha256"]) == 64
+    assert config["environment"]["torch"] == torch.__version__
+    split = json.loads((finished / "split.json").read_text())
+    assert len(split["train"]) + len(split["val"]) + len(split["test"]) == 34
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines[:-1]] == list(range(1, 13))
+    assert lines[-1]["final"] is True
+    assert "test" not in " ".join(lines[0])  # test nodes are measured in the last line alone
+
+
+def test_folder_names(karate: RunConfig, tmp_path: Path):
+    assert karate.name == "karate-node2seq-s3"
+    assert replace(karate, model="gcn*").name == "karate-gcn-star-s3"
+    assert replace(karate, source=Source(nodes="/a/my nodes.csv.gz")).name == "my_nodes-node2seq-s3"
+    assert free_folder(tmp_path, "a") == tmp_path / "a"
+    assert newest_folder(tmp_path, "a") is None
+    for name in ("a", "a-2", "a-b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").touch()
+    os.utime(tmp_path / "a" / "config.json", (1, 1))
+    assert free_folder(tmp_path, "a") == tmp_path / "a-3"
+    assert newest_folder(tmp_path, "a") == tmp_path / "a-2"
+
+
+def test_what_a_killed_start_left_does_not_block_the_folder(karate: RunConfig, tmp_path: Path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / "split.json").touch()
+    (tmp_path / "config.json.77.part").touch()
+    assert RunFolder(tmp_path).is_free
+    train_run(karate, tmp_path)
+    assert not list(tmp_path.glob("*.part"))
