@@ -35,6 +35,7 @@ from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.nn.adjacency import sequences_of
 from node2seq.ops import triton as fused
+from node2seq.ops.ranking import Layout
 from node2seq.ops.triton import (
     fused_window_sum,
     launch,
@@ -122,7 +123,7 @@ class Steps:
     """The operations of the layer on one graph, one by one, with the bytes that each has to gather."""
 
     def __init__(self, size: Size, edge_index: Tensor) -> None:
-        self.sequences, _ = sequences_of(
+        self.sequences = sequences_of(
             edge_index,
             flow="source_to_target",
             num_sources=size.nodes,
@@ -136,9 +137,9 @@ class Steps:
         self.ranked = sorting.sort_rows(self.scores, self.ties, self.plan)
         self.row_bytes = self.sequences.rows.num_entries * CHANNELS * 4
 
-    def arrange(self) -> plan.Ranked:
+    def arrange(self) -> Layout:
         """Scores, precedence and the whole order."""
-        return plan.ranked_of(fused.arrange(self.key, self.key, self.sequences).ranked(self.sequences, 1))
+        return fused.score_and_rank(self.key, self.key, self.sequences).layout
 
     def named(self, kernel_size: int) -> dict[str, tuple[Callable[[], Any], float]]:
         """Each step with the bytes that it gathers at least."""
@@ -212,8 +213,8 @@ def _plan_steps(size: Size, edge_index: Tensor, found: Steps) -> None:
         )
 
     sort = median_ms(build, 3)
-    forward = median_ms(lambda: plan.GraphPlan(found.sequences), 3)
-    both = median_ms(lambda: plan.GraphPlan(found.sequences).transposed, 3)
+    forward = median_ms(lambda: plan.GpuPlan(found.sequences), 3)
+    both = median_ms(lambda: plan.GpuPlan(found.sequences).transposed, 3)
     print(f"plan: sequences {sort:.2f}, work {forward:.2f}, transposed {both - forward:.2f}", flush=True)
 
 
@@ -284,7 +285,7 @@ def _width_variants(found: Steps) -> None:
     for short in WIDTHS:
         plan.SHORT_WIDTHS = short
         plan.SORT_WIDTHS = tuple(width for width in (64, 128, 256, 512, 1024) if width > short[-1])
-        found.plan = plan.GraphPlan(found.sequences)
+        found.plan = plan.GpuPlan(found.sequences)
         found.sequences.plans["triton"] = found.plan
         rank = median_ms(found.arrange, 3)
         add = median_ms(

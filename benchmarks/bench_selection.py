@@ -65,7 +65,7 @@ class Selection:
 
     def __init__(self, edge_index: Tensor, nodes: int) -> None:
         self.nodes, self.device = nodes, edge_index.device
-        self.sequences, candidates = sequences_of(
+        self.sequences = sequences_of(
             edge_index,
             flow="source_to_target",
             num_sources=nodes,
@@ -73,8 +73,6 @@ class Selection:
             add_self_loops=True,
             hops=HOPS,
         )
-        assert candidates is not None
-        self.candidates = candidates
 
     def first(self, key: Tensor, backend: str) -> float:
         """The seconds of the first selection on the graph, which finds the candidates."""
@@ -86,9 +84,9 @@ class Selection:
 
     def step(self, key: Tensor, backend: str, runs: int = 1) -> Callable[[], Any]:
         """One selection; of so many runs at once."""
-        sequences, candidates = self.sequences.copies(runs), self.candidates.copies(runs)
-        module = ops.choose_backend(backend, key, sequences.rows.num_entries)
-        return lambda: ops.arrange(key, key, sequences, candidates=candidates, hops=HOPS, backend=module)
+        key = key.view(runs, -1, key.size(-1)) if runs > 1 else key
+        module = ops.choose_backend(backend, key, runs * self.sequences.rows.num_entries)
+        return lambda: ops.rank(key, key, self.sequences, hops=HOPS, backend=module)
 
 
 def verify_selection(device: torch.device) -> None:

@@ -40,8 +40,8 @@ def sequences_of(
     merge_duplicates: bool = True,
     hops: int = 1,
     backend: str = "auto",
-) -> tuple[ops.Sequences, ops.Candidates | None]:
-    """The sequences of a graph, and who lies within several hops; both built once and found again.
+) -> ops.Sequences:
+    """The sequences of a graph, built once and found again.
 
     Node ids are checked when the sequences are built, and not while exporting or capturing. The user's choice
     of a backend only decides who builds them.
@@ -54,19 +54,27 @@ def sequences_of(
             "Use hops=1 on bipartite graphs and sampled blocks",
         )
     graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
-    if ops.is_exporting():
-        sequences = ops.build_sequences(
-            *edges_of(edge_index, flow),
-            num_sources,
-            num_targets,
-            add_self_loops=add_self_loops,
-            merge_duplicates=merge_duplicates,
-        )
-        return sequences, None
     if torch.compiler.is_compiling():
-        return _traced(edge_index, *graph), None
+        return _exported(edge_index, *graph) if ops.is_exporting() else _traced(edge_index, *graph)
     owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
-    return ops.find_sequences(owner, graph, lambda: edges_of(edge_index, flow), hops, backend)
+    return ops.find_sequences(owner, graph, lambda: edges_of(edge_index, flow), backend)
+
+
+def _exported(
+    edge_index: Any,
+    flow: str,
+    num_sources: int,
+    num_targets: int,
+    add_self_loops: bool,
+    merge_duplicates: bool,
+) -> ops.Sequences:
+    return ops.build_sequences(
+        *edges_of(edge_index, flow),
+        num_sources,
+        num_targets,
+        add_self_loops=add_self_loops,
+        merge_duplicates=merge_duplicates,
+    )
 
 
 def _traced(
@@ -75,7 +83,7 @@ def _traced(
     if isinstance(edge_index, (SparseTensor, EdgeIndex)):  # edges that are new in each step, as is their plan
         edge_index, flow = torch.stack(edges_of(edge_index, flow)), "source_to_target"
     is_forward = flow == "source_to_target"
-    graph = ops.Graph(int(is_forward), num_sources, num_targets, *(int(choice) for choice in choices))
+    graph = ops.GraphNumbers(int(is_forward), num_sources, num_targets, *(int(choice) for choice in choices))
     return ops.TracedSequences(edge_index, graph)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from node2seq.ops.late import loops_for
-from node2seq.ops.sequences import Rows, Sequences, lasting
+from node2seq.ops.dispatch import loops_for
+from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.tracing import lasting
 
 # A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.
 _MARKS_PER_BLOCK = 2**25
@@ -136,6 +138,16 @@ class CopiedCandidates(Candidates):
             for block, found in self._base.blocks(mine - offset):
                 moved = Sequences(found.rows, found.index + offset, self.sequences.num_sources)
                 yield block + offset, moved
+
+
+def candidates_of(sequences: Sequences, hops: int) -> Candidates:
+    """Who lies within so many hops of each node of a square graph; found once and kept with it."""
+    if hops not in sequences.candidates:
+        # What is kept must not hold its keeper: both would outlive the graph.
+        twin = copy.copy(sequences)
+        twin.candidates = {}
+        sequences.candidates[hops] = Candidates(twin, hops)
+    return sequences.candidates[hops]
 
 
 def most_kept(device: torch.device) -> int:

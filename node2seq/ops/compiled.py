@@ -15,18 +15,17 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.autograd_record import Record, record_of
-from node2seq.ops.backends import arrange, convolve, layer, running_backend
-from node2seq.ops.candidates import Candidates
-from node2seq.ops.fixed_order import rearrange
-from node2seq.ops.plan import find_sequences
-from node2seq.ops.selection import Ranking
+from node2seq.ops.dispatch import WRAPPERS, choose_backend
+from node2seq.ops.layer import convolve, rank
+from node2seq.ops.plan_cache import find_sequences
+from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.sequences import Rows, Sequences
 
 # Plans are built and looked up on the host: nothing that a CUDA graph could replay.
 _TAGS = (torch.Tag.cudagraph_unsafe,)
 
 
-class Graph(NamedTuple):
+class GraphNumbers(NamedTuple):
     """A graph in numbers, as ops take it next to its edge index."""
 
     is_forward: int  # whether edges go from the first row to the second
@@ -42,21 +41,17 @@ class Graph(NamedTuple):
         loops: Any = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
         return edge_index.size(1) + loops
 
-    def find(
-        self, edge_index: Tensor, hops: int = 1, backend: str = "auto"
-    ) -> tuple[Sequences, Candidates | None]:
-        """The plan of all copies."""
+    def find(self, edge_index: Tensor, backend: str = "auto") -> Sequences:
+        """The sequences of one copy."""
         flow = "source_to_target" if self.is_forward else "target_to_source"
         source, target = (0, 1) if self.is_forward else (1, 0)
         key = (flow, self.num_sources, self.num_targets, bool(self.add_self_loops))
-        sequences, candidates = find_sequences(
+        return find_sequences(
             edge_index,
             (*key, bool(self.merge_duplicates)),
             lambda: (edge_index[source], edge_index[target]),
-            hops,
             backend,
         )
-        return sequences.copies(self.copies), None if candidates is None else candidates.copies(self.copies)
 
     def pad(self, values: Tensor, edge_index: Tensor, fill: int = 0) -> Tensor:
         """A value for each entry, as long as a traced graph has it; always a tensor of its own."""
@@ -91,40 +86,45 @@ class Call(NamedTuple):
     query: Tensor | None = None  # the targets' projections, where they are not the sources'
     seed: Tensor | None = None
 
-    def arrange(self, key: Tensor) -> tuple[Ranking, Sequences]:
-        """The order of the neighbours, and their sequences as the graph has them."""
-        sequences, candidates = Graph(*self.graph).find(self.edge_index, self.hops, self.backend)
-        ranking = arrange(
-            key if self.query is None else self.query,
+    def rank(self, key: Tensor, then: Convolution | None = None) -> Ranking:
+        """The order of the neighbours."""
+        graph, query = GraphNumbers(*self.graph), key if self.query is None else self.query
+        sequences = graph.find(self.edge_index, self.backend)
+        if graph.copies > 1:
+            is_shared = query is key
+            key = key.view(graph.copies, -1, key.size(-1))
+            query = key if is_shared else query.view(graph.copies, -1, key.size(-1))
+        return rank(
+            query,
             key,
             sequences,
-            candidates=candidates,
             hops=self.hops,
             threshold=self.number if self.threshold is None else self.threshold,
             joint=self.joint,
-            backend=running_backend(self.backend, key, sequences.rows.num_entries),
+            order=self.order,
+            seed=self.seed,
+            then=then,
+            backend=self.backend,
         )
-        if self.order != "attention":
-            ranking = rearrange(ranking, sequences, self.seed)
-        return ranking, sequences
 
     def convolve(self, key: Tensor, weight: Tensor, *own: Tensor) -> tuple[Tensor, Tensor | None]:
         """The readout, with the own features and the bias if given, and the winners of a maximum."""
-        ranking, sequences = self.arrange(key)
-        backend = running_backend(self.backend, key, sequences.rows.num_entries)
-        ranked = ranking.ranked(sequences, self.hops)
-        if not own:
-            return convolve(key, weight, ranked, self.readout, backend)
-        return layer(key, weight, own[0], own[1] if own[1:] else None, ranked, self.readout, backend)
+        ranking = self.rank(key, Convolution(weight.size(-3), self.readout, bool(own)))
+        root = Root(own[0], own[1] if own[1:] else None) if own else None
+        return convolve(key, weight, ranking, self.readout, root)
+
+    def over(self, readout: str, x: Tensor, *others: Tensor) -> Call:
+        """What convolves over the sequences that this one ranks; ``x`` has to be what they are ranked by."""
+        return self._replace(function="convolve", readout=readout, given=[x, *others])
 
     def run(self, *given: Tensor) -> Tensor:
         """What the function makes of the tensors."""
         if self.function == "convolve":
             return self.convolve(*given)[0]
         first, second = given
-        graph = Graph(*self.graph)
-        sequences, _ = graph.find(self.edge_index, backend=self.backend)
-        backend = running_backend(self.backend, first, sequences.rows.num_entries)
+        graph = GraphNumbers(*self.graph)
+        sequences = graph.find(self.edge_index, self.backend).copies(graph.copies)
+        backend = choose_backend(self.backend, first, sequences.rows.num_entries)
         if self.function == "attention":
             weights = backend.attention(first, second, sequences, self.number)
             return graph.pad(weights, self.edge_index)
@@ -135,7 +135,7 @@ class Call(NamedTuple):
 
     def shape(self) -> tuple[int, ...]:
         """The shape of what it makes."""
-        graph, channels = Graph(*self.graph), self.given[0].size(-1)
+        graph, channels = GraphNumbers(*self.graph), self.given[0].size(-1)
         rows = graph.num_targets * graph.copies
         if self.function == "convolve":
             return rows, self.given[1].size(-1)
@@ -227,19 +227,18 @@ def _(*arguments: Any) -> Tensor:
     return call.edge_index.new_empty(call.shape(), dtype=torch.int64)
 
 
-@_op("arrange", "(Tensor, Tensor, Tensor)")
-def _arrange(*arguments: Any) -> tuple[Tensor, ...]:
+@_op("rank", "(Tensor, Tensor, Tensor)")
+def _rank(*arguments: Any) -> tuple[Tensor, ...]:
     """The node, the score and the entry at each position."""
     call = Call(*arguments)
-    graph, (ranking, _) = Graph(*call.graph), call.arrange(call.given[0])
-    node, score, entry = ranking
-    return tuple(graph.pad(values, call.edge_index) for values in (node, score, entry))
+    graph = GraphNumbers(*call.graph)
+    return tuple(graph.pad(values, call.edge_index) for values in call.rank(call.given[0]))
 
 
-@_arrange.register_fake
+@_rank.register_fake
 def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     call = Call(*arguments)
-    graph = Graph(*call.graph)
+    graph = GraphNumbers(*call.graph)
     entries = graph.most_entries(call.edge_index) * graph.copies
     node = call.edge_index.new_empty(entries, dtype=torch.int64)
     return node, call.given[0].new_empty(entries), torch.empty_like(node)
@@ -248,8 +247,8 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 @torch.library.custom_op("node2seq::plan", mutates_args=(), tags=_TAGS)
 def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
     """One of the tensors of a plan, by name."""
-    numbers = Graph(*graph)
-    sequences, _ = numbers.find(edge_index)
+    numbers = GraphNumbers(*graph)
+    sequences = numbers.find(edge_index).copies(numbers.copies)
     rows = sequences.rows
     if part == "ptr":
         return rows.ptr.clone()
@@ -260,7 +259,7 @@ def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_inde
 
 @_part_of_plan.register_fake
 def _(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
-    numbers = Graph(*graph)
+    numbers = GraphNumbers(*graph)
     if part == "ptr":
         return edge_index.new_empty(numbers.num_targets * numbers.copies + 1, dtype=dtype)
     return edge_index.new_empty(numbers.most_entries(edge_index) * numbers.copies, dtype=dtype)
@@ -271,10 +270,10 @@ class TracedSequences(Sequences):
 
     Args:
         edge_index (torch.Tensor): The edges.
-        graph (Graph): Its numbers.
+        graph (GraphNumbers): Its numbers.
     """
 
-    def __init__(self, edge_index: Tensor, graph: Graph) -> None:
+    def __init__(self, edge_index: Tensor, graph: GraphNumbers) -> None:
         self.edge_index, self.graph = edge_index, graph
         # Steps that nobody reads are no part of the compiled graph.
         rows = Rows(self._part("ptr"), self._part("target"))
@@ -292,58 +291,8 @@ class TracedSequences(Sequences):
         return self._part("gcn_weights", dtype)
 
 
-class TracedRanking:
-    """A :class:`node2seq.ops.Ranking` that is traced; what is not asked for is not worked out.
-
-    Args:
-        sequences (TracedSequences): The neighbours of each target.
-        key (torch.Tensor): The sources' projections, [M, D].
-        call (Call): What arranges them.
-    """
-
-    def __init__(self, sequences: TracedSequences, key: Tensor, call: Call) -> None:
-        self.sequences, self.key, self.call = sequences, key, call
-
-    @property
-    def rows(self) -> Rows:
-        """The shape of the sequences."""
-        return self.sequences.rows
-
-    @property
-    def node(self) -> Tensor:
-        """The source node at each position."""
-        return self._tensors()[0]
-
-    @property
-    def score(self) -> Tensor:
-        """Its score."""
-        return self._tensors()[1]
-
-    @property
-    def entry(self) -> Tensor:
-        """Its entry among the graph's own, or −1 for a non-local node."""
-        return self._tensors()[2]
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return _arrange(*self.call)
-
-    def rearrange(self, seed: Tensor | None) -> TracedRanking:
-        """The same in a fixed order; see :func:`node2seq.ops.fixed_order.rearrange`."""
-        order = "degree" if seed is None else "random"
-        return TracedRanking(self.sequences, self.key, self.call._replace(order=order, seed=seed))
-
-    def ranked(self, _sequences: Sequences, _hops: int) -> TracedRanking:
-        """What the convolutions read."""
-        return self
-
-    def convolve(self, readout: str, x: Tensor, *others: Tensor) -> Call:
-        """What convolves over them."""
-        assert x is self.key, "sequences are convolved over what they are ranked by"
-        return self.call._replace(function="convolve", readout=readout, given=[x, *others])
-
-
 class CompiledBackend:
-    """A backend whose operations are opaque steps of a traced graph.
+    """A backend whose operations are opaque steps of a traced graph. The layout of its rankings is a call.
 
     Args:
         name (str): The user's choice of the backend that runs within.
@@ -352,50 +301,45 @@ class CompiledBackend:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def arrange(self, query: Tensor, key: Tensor, sequences: TracedSequences) -> TracedRanking:
-        """Scores each target's neighbours and ranks them."""
-        call = self._call("arrange", sequences, [key.detach()])
-        call = call if query is key else call._replace(query=query.detach())
-        return TracedRanking(sequences, key, call)
-
-    def select(
+    def trace_rank(
         self,
         query: Tensor,
         key: Tensor,
         sequences: TracedSequences,
-        candidates: Candidates,
+        hops: int,
         threshold: float | Tensor,
         joint: bool,
-    ) -> TracedRanking:
-        """Local and non-local selection, index ranking; see :func:`node2seq.ops.selection.select`."""
-        call = self.arrange(query, key, sequences).call._replace(hops=candidates.hops, joint=joint)
-        if isinstance(threshold, Tensor):
-            call = call._replace(threshold=threshold)
-        else:
-            call = call._replace(number=threshold)
-        return TracedRanking(sequences, key, call)
+        order: str,
+        seed: Tensor | None,
+    ) -> Ranking:
+        """The order of the neighbours; see :func:`node2seq.ops.rank`. What nobody asks for is not traced."""
+        is_number = not isinstance(threshold, Tensor)
+        call = self._call("rank", sequences, [key.detach()])._replace(
+            number=threshold if is_number else 0.0,
+            order=order,
+            hops=hops,
+            joint=joint,
+            threshold=None if is_number else threshold,
+            query=None if query is key else query.detach(),
+            seed=seed,
+        )
+        return Ranking(sequences, call, lambda: Positions(*_rank(*call)), self)
 
-    def convolve_max(self, x: Tensor, weight: Tensor, ranked: TracedRanking) -> tuple[Tensor, Tensor]:
+    def convolve_max(self, x: Tensor, weight: Tensor, ranked: Call) -> tuple[Tensor, Tensor]:
         """Equations 5 and 6 with the largest window per channel."""
-        call = ranked.convolve("max", x, weight)
+        call = ranked.over("max", x, weight)
         return _result(call), _winners(call)
 
-    def convolve_sum(self, x: Tensor, weight: Tensor, ranked: TracedRanking) -> Tensor:
+    def convolve_sum(self, x: Tensor, weight: Tensor, ranked: Call) -> Tensor:
         """Equations 5 and 6 with the sum over windows."""
-        return _result(ranked.convolve("sum", x, weight))
+        return _result(ranked.over("sum", x, weight))
 
-    def layer(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        root: Tensor,
-        bias: Tensor | None,
-        ranked: TracedRanking,
-        readout: str,
+    def convolve_with_root(
+        self, x: Tensor, weight: Tensor, root: Tensor, bias: Tensor | None, ranked: Call, readout: str
     ) -> tuple[Tensor, Tensor | None]:
         """Equations 5 to 7 in one step."""
         own = [root] if bias is None else [root, bias]
-        call = ranked.convolve(readout, x, weight, *own)
+        call = ranked.over(readout, x, weight, *own)
         return _result(call), _winners(call) if readout == "max" else None
 
     def aggregate(self, x: Tensor, sequences: TracedSequences, weight: Tensor) -> Tensor:
@@ -424,3 +368,6 @@ def _result(call: Call) -> Tensor:
 def _winners(call: Call) -> Tensor:
     """Worked out once more if they are asked for, which is rare: they take more memory than the result."""
     return _winner(*call._replace(given=[tensor.detach() for tensor in call.given]))
+
+
+WRAPPERS.append(CompiledBackend)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.late import fastest_for
-from node2seq.ops.plan import is_exporting
+from node2seq.ops.dispatch import fastest_for
+from node2seq.ops.tracing import is_exporting
 
 WORD = 2**32
 _LARGEST = 2**31 - 1

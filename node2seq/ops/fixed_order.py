@@ -6,32 +6,36 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.dropout import pair_word
-from node2seq.ops.selection import Ranking
+from node2seq.ops.ranking import Ranking
 from node2seq.ops.sequences import Sequences
 
 
-def rearrange(ranking: Ranking, sequences: Sequences, seed: Tensor | None) -> Ranking:
+def rearrange(ranking: Ranking, hops: int, seed: Tensor | None) -> Ranking:
     """Sorts what was chosen by a fixed order instead of its scores.
 
     Args:
         ranking (Ranking): What stands at each position now.
-        sequences (Sequences): The graph's own entries, which give the shape and the degrees.
+        hops (int): How far away the chosen may be; with one hop they are the graph's own entries.
         seed (torch.Tensor, optional): For a random order of each target's own, or one for each of the R runs
             that the graph is a disjoint union of, [R]; by degree if not given.
     """
+    sequences, positions = ranking.sequences, ranking.positions
     target = sequences.rows.target
     if seed is None:
-        place = degree_order(sequences)[ranking.node]
+        place = degree_order(sequences)[positions.node]
         order = (target * max(sequences.num_sources, 1) + place).argsort(stable=True)
     else:
-        word = _word_of_each(seed, ranking, sequences).long() + 2**31
+        word = _word_of_each(seed, positions.node, sequences).long() + 2**31
         order = (target << 32 | word).argsort(stable=True)
-    return ranking.reorder(order)
+    positions = positions.reorder(order)
+    if hops == 1:
+        return Ranking(sequences, sequences.reorder(positions.entry), lambda: positions)
+    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
 
 
-def _word_of_each(seed: Tensor, ranking: Ranking, sequences: Sequences) -> Tensor:
+def _word_of_each(seed: Tensor, node: Tensor, sequences: Sequences) -> Tensor:
     """A random word for each entry, by the numbers that its two nodes have within a run."""
-    target, node = sequences.rows.target, ranking.node
+    target = sequences.rows.target
     if seed.dim():
         runs = seed.numel()
         target = target % (sequences.rows.num_rows // runs)

@@ -6,6 +6,9 @@ Features of one kind for all runs are [N, C], features of each run [R, N, C]; re
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
@@ -30,6 +33,25 @@ def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -
     else:
         out = x @ weight.transpose(1, 2)
     return add_bias(out, bias)
+
+
+def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
+    """A linear map without a bias, in float32 or better; each run's rows lie behind each other."""
+    if isinstance(lin.weight, UninitializedParameter):
+        lin.initialize_parameters(lin, (x,))
+    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
+    if x.dtype == lin.weight.dtype == dtype:
+        return apply(lin, x).contiguous()
+    return linear(x.to(dtype), lin.weight.to(dtype)).contiguous()
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Leaves autocast for a while; where it is off already, that would take as long as starting a kernel.
+
+    Rounded to 16 bits, projections reorder a third of the longer sequences.
+    """
+    is_on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
 
 
 def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from node2seq.ops.candidates import Candidates
+from node2seq.ops.ranking import Positions, Ranking
 from node2seq.ops.sequences import Rows, Sequences
 
 
-class Ranking(NamedTuple):
-    """What stands at each position of the ranked sequences, all [E]."""
-
-    node: Tensor
-    """The source node."""
-    score: Tensor
-    """Its score."""
-    entry: Tensor
-    """Its entry among the graph's own, or −1 for a non-local node."""
-
-    def ranked(self, sequences: Sequences, hops: int) -> Sequences:
-        """The graph's sequences in this order."""
-        if hops == 1:
-            return sequences.reorder(self.entry)
-        return Sequences(sequences.rows, self.node, sequences.num_sources)
-
-    def reorder(self, order: Tensor) -> Ranking:
-        """The same in another order within the rows: position e holds what stands at ``order[e]``."""
-        return Ranking(*(values[order] for values in self))
-
-
 def select(
-    backend: ModuleType | SimpleNamespace,
+    backend: Any,
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    candidates: Candidates,
+    threshold: float | Tensor,
+    joint: bool,
+) -> Ranking:
+    """Local selection, non-local selection and index ranking; every sequence keeps its length.
+
+    Args:
+        backend: What holds the ``score``, the ``precedence`` and the ``rank`` to use.
+        query (torch.Tensor): The targets' projections, [N, D].
+        key (torch.Tensor): The sources' projections, [N, D].
+        sequences (Sequences): The local neighbours.
+        candidates (Candidates): Those several hops away.
+        threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
+            targets, or one for each, [N].
+        joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
+    """
+    score = backend.score(query, key, sequences)
+    ties = backend.precedence((key * key).sum(-1))
+    return select_by_score(backend, query, key, score, ties, sequences, candidates, threshold, joint)
+
+
+def select_by_score(
+    backend: Any,
     query: Tensor,
     key: Tensor,
     score: Tensor,
@@ -44,38 +49,16 @@ def select(
     threshold: float | Tensor,
     joint: bool,
 ) -> Ranking:
-    """Local selection, non-local selection and index ranking; every sequence keeps its length.
-
-    Args:
-        backend: What holds the ``score`` and the ``rank`` to use.
-        query (torch.Tensor): The targets' projections, [N, D].
-        key (torch.Tensor): The sources' projections, [N, D].
-        score (torch.Tensor): The score of each local entry, [E].
-        order_of_ties (torch.Tensor): The precedence of each node, [N].
-        sequences (Sequences): The local neighbours.
-        candidates (Candidates): The candidates several hops away.
-        threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
-            targets, or one for each, [N].
-        joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
-    """
+    """The same by the score of each local entry, [E], and the precedence of each node, [N]."""
     rows = sequences.rows
     order = backend.rank(score, order_of_ties, sequences)
     if not rows.num_entries:
-        return Ranking(sequences.index, score, order)
+        return Ranking(sequences, sequences, lambda: Positions(sequences.index, score, order))
     kept = score[order] > (threshold[rows.target] if isinstance(threshold, Tensor) else threshold)
     wanted = _sum_per_row(~kept, rows)
-
-    # Non-local candidates of the rows that dropped someone, best first; as many as there is room for.
-    found_row, found_node, found_score = [], [], []
-    for block, listed in candidates.blocks(wanted.nonzero().view(-1)):
-        candidate_score = backend.score(query[block], key, listed)
-        best = backend.rank(candidate_score, order_of_ties, listed)
-        room = wanted[block][listed.rows.target]
-        taken = best[listed.rows.position() < room]
-        found_row.append(block[listed.rows.target[taken]])
-        found_node.append(listed.index[taken])
-        found_score.append(candidate_score[taken])
-    nonlocal_row = torch.cat([rows.ptr.new_zeros(0), *found_row])
+    nonlocal_row, found_node, found_score = _best_candidates(
+        backend, query, key, order_of_ties, candidates, wanted
+    )
     found = torch.bincount(nonlocal_row, minlength=rows.num_rows)
 
     # Where candidates are too few, the best of the dropped come back.
@@ -90,15 +73,34 @@ def select(
     local_at = rows.ptr[local_row] + Rows.from_lengths(rows.length() - found).position()
     nonlocal_at = rows.ptr[nonlocal_row + 1] - found[nonlocal_row] + Rows.from_lengths(found).position()
     at = torch.cat([local_at, nonlocal_at])
-    ranking = Ranking(
+    positions = Positions(
         node=_place(at, torch.cat([sequences.index[local_entry], *found_node])),
         score=_place(at, torch.cat([score[local_entry], *found_score])),
         entry=_place(at, torch.cat([local_entry, torch.full_like(nonlocal_at, -1)])),
     )
-    if not joint:
-        return ranking
-    again = backend.rank(ranking.score, order_of_ties, Sequences(rows, ranking.node, sequences.num_sources))
-    return Ranking(*(values[again] for values in ranking))
+    if joint:
+        by_node = Sequences(rows, positions.node, sequences.num_sources)
+        positions = positions.reorder(backend.rank(positions.score, order_of_ties, by_node))
+    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
+
+
+def _best_candidates(
+    backend: Any, query: Tensor, key: Tensor, order_of_ties: Tensor, candidates: Candidates, wanted: Tensor
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """The candidates of the rows that dropped someone, best first, as many as there is room for.
+
+    Returns:
+        The row of each, and in parts the node and the score.
+    """
+    row, node, score = [], [], []
+    for block, listed in candidates.blocks(wanted.nonzero().view(-1)):
+        listed_score = backend.score(query[block], key, listed)
+        best = backend.rank(listed_score, order_of_ties, listed)
+        taken = best[listed.rows.position() < wanted[block][listed.rows.target]]
+        row.append(block[listed.rows.target[taken]])
+        node.append(listed.index[taken])
+        score.append(listed_score[taken])
+    return torch.cat([wanted.new_zeros(0), *row]), node, score
 
 
 def _sum_per_row(mask: Tensor, rows: Rows) -> Tensor:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from node2seq.ops.tracing import lasting
+
+# Kernels number entries with 32 bits.
+MOST_ENTRIES = 2**31 - 2**16
 # Rows are sorted and searched in groups of similar length, each padded to the group's width. Two widths per
 # power of two keep the padding under a fifth of the entries on a power-law graph; one width costs a third.
 _WIDTH_STEPS = (1.0, 1.5)
-
-
-def lasting() -> AbstractContextManager[object]:
-    """For what is kept with a graph: worked out in inference mode, it has to serve backward passes later."""
-    return nullcontext() if torch.compiler.is_compiling() else torch.inference_mode(False)
 
 
 class Rows:
@@ -83,23 +81,33 @@ class Sequences:
         rows (Rows): Their shape.
         index (torch.Tensor): The source node of each entry, :obj:`[E]`.
         num_sources (int): The number of source nodes M.
-        origin (tuple, optional): The sequences that these were reordered from, and the order.
+        origin (tuple, optional): The graph's own sequences, and the order in which these have their entries;
+            no order if they have the lengths alone in common.
     """
 
     def __init__(
-        self, rows: Rows, index: Tensor, num_sources: int, origin: tuple[Sequences, Tensor] | None = None
+        self,
+        rows: Rows,
+        index: Tensor,
+        num_sources: int,
+        origin: tuple[Sequences, Tensor | None] | None = None,
     ) -> None:
         self.rows = rows
         self.index = index
         self.num_sources = num_sources
         self.origin = origin
         self.plans: dict[str, Any] = {}  # what a backend keeps with the graph, by its name
+        self.candidates: dict[int, Any] = {}  # who lies within several hops, by their number
         self._gcn_weights: dict[torch.dtype, Tensor] = {}
         self._copies: dict[int, Sequences] = {}
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
         return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
+
+    def with_sources(self, index: Tensor) -> Sequences:
+        """Sequences of the same lengths with other sources."""
+        return Sequences(self.rows, index, self.num_sources, origin=(self, None))
 
     def copies(self, count: int) -> Sequences:
         """The disjoint union of that many copies of the graph, one behind the other; built once."""
@@ -122,8 +130,8 @@ class Sequences:
 
         Reordering moves entries but leaves each with its source, so the sort is done once per graph.
         """
-        if self.origin is not None:
-            original, order = self.origin
+        original, order = self.origin or (self, None)
+        if order is not None:
             source_ptr, entries = original.transposed
             where = torch.empty_like(order)
             where[order] = torch.arange(order.numel(), device=order.device)

@@ -168,7 +168,7 @@ def test_the_step_of_a_compiled_graph_drops_the_same_in_both_directions(runs, wh
 @pytest.mark.parametrize("whole_rows", [False, True])
 @pytest.mark.parametrize("p", [0.4, RATES, 0.9999999999])
 def test_compiled_loops_drop_the_same_elements(p, whole_rows, dtype, monkeypatch):
-    pool = pytest.importorskip("node2seq.ops.native.pool", reason="numba is not installed")
+    pool = pytest.importorskip("node2seq.ops.native.runtime", reason="numba is not installed")
     x = torch.randn(100, 100, dtype=dtype)
     x[torch.rand_like(x) < 0.5] = 0
     x[3, 5] = torch.nan

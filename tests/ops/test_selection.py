@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from node2seq import ops
+from node2seq.ops.candidates import candidates_of
 
 NODES, RUNS = 60, 3
 
@@ -15,17 +16,8 @@ def sequences() -> ops.Sequences:
     return ops.build_sequences(edges[0], edges[1], NODES, NODES, add_self_loops=True, merge_duplicates=True)
 
 
-def arrange(key, sequences, candidates, threshold, joint):
-    return ops.arrange(
-        key,
-        key,
-        sequences,
-        candidates=candidates,
-        hops=2,
-        threshold=threshold,
-        joint=joint,
-        backend=ops.eager,
-    )
+def select(key, sequences, threshold, joint):
+    return ops.rank(key, key, sequences, hops=2, threshold=threshold, joint=joint, backend="eager")
 
 
 @pytest.mark.parametrize("kept", [2**27, 10])
@@ -35,18 +27,13 @@ def test_copies_select_what_each_selects_alone(sequences, joint, kept, monkeypat
     torch.manual_seed(0)
     keys = torch.randint(-2, 3, (RUNS, NODES, 4)).float()
     thresholds = torch.tensor([1.0, -100.0, 3.0])
-    candidates = ops.Candidates(sequences, 2)
-    assert (candidates.listed() is None) == (kept == 10)
-    together = arrange(
-        keys.view(-1, 4),
-        sequences.copies(RUNS),
-        candidates.copies(RUNS),
-        thresholds.repeat_interleave(NODES),
-        joint,
-    )
+    together = select(keys, sequences, thresholds, joint)
+    assert (candidates_of(sequences, 2).listed() is None) == (kept == 10)
+    by_target = select(keys, sequences, thresholds.repeat_interleave(NODES), joint)
+    assert all(map(torch.equal, by_target, together))
     entries, nonlocals = sequences.rows.num_entries, []
     for run, (key, threshold) in enumerate(zip(keys, thresholds.tolist(), strict=True)):
-        alone = arrange(key, sequences, ops.Candidates(sequences, 2), threshold, joint)
+        alone = select(key, sequences, threshold, joint)
         mine = [values[run * entries : (run + 1) * entries] for values in together]
         assert torch.equal(mine[0] - run * NODES, alone.node)
         assert torch.equal(mine[1], alone.score)

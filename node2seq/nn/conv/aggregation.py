@@ -33,7 +33,7 @@ class Neighbours:
         backend: str = "auto",
         heads: int = 1,
     ) -> None:
-        self.sequences, _ = sequences_of(
+        self.sequences = sequences_of(
             edge_index,
             flow=flow,
             num_sources=x.size(-2),

@@ -1,26 +1,21 @@
 """The layer: score → rank → convolve → read out."""
 
-# No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn.parameter import Parameter, UninitializedParameter
-from torch_geometric.nn import Linear, MessagePassing
+from torch import Tensor, nn
+from torch.nn.parameter import Parameter
+from torch_geometric.nn import Linear
 from torch_geometric.typing import Adj, OptPairTensor, Size
-from torch_geometric.utils import is_torch_sparse_tensor, softmax
+from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
-from node2seq.errors import Node2SeqError, check_choice
-from node2seq.nn.adjacency import edges_of, sequences_of
+from node2seq.nn.adjacency import sequences_of
+from node2seq.nn.conv.checks import check_features, check_options
+from node2seq.nn.conv.messages import SequenceMessages
 from node2seq.nn.hooks import has_message_hooks, is_plain_linear
-
-READOUTS = ("max", "mean", "sum")
-ROOTS = ("projected", "input")
-NONLOCAL_ORDERS = ("joint", "local-first")
-ORDERS = ("attention", "degree", "random")
-TAPS = ("full", "depthwise", "scalar")
 
 
 class Trace(NamedTuple):
@@ -37,8 +32,29 @@ class Trace(NamedTuple):
     winner: Tensor | None
     """For ``readout="max"``: the window that won each channel, [N, D]. It starts at ``ptr[i] + winner``."""
 
+    @classmethod
+    def of(cls, ranking: ops.Ranking, winner: Tensor | None) -> "Trace":
+        """The trace of a ranking and of what was read out."""
+        node, score, entry = ranking
+        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner)
 
-class Node2SeqConv(MessagePassing):
+
+def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Leaves sparse tensors to eager mode.
+
+    torch.compile cannot read them, and would compile some parts of the layer without the others.
+    """
+    uncompiled: Any = torch.compiler.disable(forward)
+
+    @wraps(forward)
+    def run(self: nn.Module, x: Any, edge_index: Adj, *args: Any, **kwargs: Any) -> Any:
+        chosen = uncompiled if is_torch_sparse_tensor(edge_index) else forward
+        return chosen(self, x, edge_index, *args, **kwargs)
+
+    return run
+
+
+class Node2SeqConv(SequenceMessages):
     r"""The Node2Seq layer from the `"Node2Seq: Towards Trainable Convolutions in Graph Neural Networks"
     <https://arxiv.org/abs/2101.01849>`_ paper: each node sorts its neighbours by attention and runs a 1D
     convolution over the sorted sequence.
@@ -98,22 +114,6 @@ class Node2SeqConv(MessagePassing):
           :class:`Trace`
     """
 
-    # PyG would read the arguments off the source of the class, and misreads some subclasses.
-    propagate_type: ClassVar = {
-        "x": Tensor,
-        "alpha": Tensor,
-        "key": Tensor,
-        "entry_of_edge": Tensor,
-        "ranked": Any,
-    }
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        # PyG puts generated code that explainers cannot enter in the place of a class's `propagate`, and
-        # keeps the original for them. What a subclass inherits must not pass for the original.
-        if "propagate" not in cls.__dict__:
-            cls.propagate = MessagePassing.propagate
-
     def __init__(
         self,
         in_channels: int | tuple[int, int],
@@ -133,33 +133,22 @@ class Node2SeqConv(MessagePassing):
         validate: bool = False,
         **kwargs: Any,
     ) -> None:
-        _check_at_least_one("kernel_size", kernel_size, "the number of taps of the convolution")
-        _check_at_least_one("hops", hops, "how far away neighbours may be")
-        _check_at_least_one("out_channels", out_channels, "the size of each output sample")
-        in_channels = _check_in_channels(in_channels)
-        check_choice("readout", readout, READOUTS)
-        check_choice("root", root, ROOTS)
-        check_choice("nonlocal_order", nonlocal_order, NONLOCAL_ORDERS)
-        check_choice("order", order, ORDERS)
-        check_choice("taps", taps, TAPS)
-        ops.check_backend(backend)
-        if not isinstance(threshold, (int, float)) or threshold != threshold:
-            raise Node2SeqError(
-                f"threshold={threshold!r}", "scores are compared with it", "Pass a number, such as 0.0"
-            )
-        if kwargs.get("decomposed_layers", 1) != 1:
-            raise Node2SeqError(
-                f"decomposed_layers={kwargs['decomposed_layers']!r}",
-                "the order of the neighbours depends on all channels together",
-                "Leave it out",
-            )
-        if kwargs.pop("aggr", None) is not None:
-            raise Node2SeqError(
-                "aggr", "the windows of the sorted sequence are combined by readout", "Pass readout instead"
-            )
-        super().__init__(aggr=None, node_dim=0, **kwargs)
-
-        self.in_channels = in_channels
+        check_options(
+            in_channels,
+            backend,
+            threshold,
+            kwargs,
+            kernel_size=kernel_size,
+            hops=hops,
+            out_channels=out_channels,
+            readout=readout,
+            root=root,
+            nonlocal_order=nonlocal_order,
+            order=order,
+            taps=taps,
+        )
+        super().__init__(**kwargs)
+        self.in_channels = in_channels if isinstance(in_channels, int) else tuple(in_channels)
         self.out_channels = out_channels
         self.kernel_size = kernel_size
         self.readout = readout
@@ -173,21 +162,13 @@ class Node2SeqConv(MessagePassing):
         self.backend = backend
         self.validate = validate
 
-        # MessagePassing orders pairs by the rows of edge_index; the flow says which of them is the source.
-        self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
-        self.lin = Linear(pair[self._source], out_channels, bias=False, weight_initializer="glorot")
-        self.lin_dst = None
-        if not isinstance(in_channels, int):
-            self.lin_dst = Linear(pair[self._target], out_channels, bias=False, weight_initializer="glorot")
+        self.lin = _linear(pair[self._source], out_channels)
+        self.lin_dst = None if isinstance(in_channels, int) else _linear(pair[self._target], out_channels)
         widths = {"full": (out_channels, out_channels), "depthwise": (out_channels,), "scalar": ()}[taps]
         self.weight = Parameter(torch.empty(kernel_size, *widths))
-        self.lin_root = Linear(
-            out_channels if root == "projected" else pair[self._target],
-            out_channels,
-            bias=False,
-            weight_initializer="glorot",
-        )
+        own_channels = out_channels if root == "projected" else pair[self._target]
+        self.lin_root = _linear(own_channels, out_channels)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
         self.order_seed: Tensor | None
         self.register_buffer("order_seed", torch.zeros((), dtype=torch.int64) if order == "random" else None)
@@ -210,6 +191,7 @@ class Node2SeqConv(MessagePassing):
         if self.order_seed is not None:
             self.order_seed.fill_(int(torch.randint(2**62, ())))
 
+    @_compiled_as_a_whole
     def forward(
         self,
         x: Tensor | OptPairTensor,
@@ -225,19 +207,18 @@ class Node2SeqConv(MessagePassing):
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
         """
-        run: Any = self._run_uncompiled if is_torch_sparse_tensor(edge_index) else self._run
-        return run(x, edge_index, size, return_trace)
+        x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, self.validate)
+        is_shared = self.lin_dst is None and x_dst is x_src
+        # Single messages: for an explainer, a hook, or a message of a subclass's own.
+        is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
+        # Own features that are rows of the key go into the same product as the convolution.
+        fuses = is_plain and is_shared and self.root == "projected" and is_plain_linear(self.lin_root)
+        root = ops.Root(self.lin_root.weight, self.bias) if fuses else None
 
-    def _run(self, x: Tensor | OptPairTensor, edge_index: Adj, size: Size, return_trace: bool) -> Any:
-        x_src, x_dst = self._check_features(x, size)
-        out_dtype = torch.promote_types(x_src.dtype, self.weight.dtype)
-
-        # Autocast would round the projection to 16 bits, which reorders a third of the longer sequences.
-        with _without_autocast(x_src.device.type):
-            key = _project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
-            shared = self.lin_dst is None and x_dst is x_src
-            query = key if shared else _project(self.lin_dst or self.lin, x_dst)  # [N, D]
-            sequences, candidates = sequences_of(
+        with ops.full_precision(x_src.device):
+            key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
+            query = key if is_shared else ops.project(self.lin_dst or self.lin, x_dst)  # [N, D]
+            sequences = sequences_of(
                 edge_index,
                 flow=self.flow,
                 num_sources=key.size(-2),
@@ -246,191 +227,36 @@ class Node2SeqConv(MessagePassing):
                 hops=self.hops,
                 backend=self.backend,
             )
-            # R runs are the disjoint union of R copies of the graph.
-            runs, shape = ops.runs_of(key), query.shape
-            sequences, key = sequences.copies(runs), key.flatten(0, -2)
-            query = key if shared else query.flatten(0, -2)
-            backend = ops.choose_backend(self.backend, key, sequences.rows.num_entries)
-            ranking = ops.arrange(  # eqs. 2 to 4: the order of the neighbours
+            ranking = ops.rank(  # eqs. 2 to 4: the order of the neighbours
                 query,
                 key,
                 sequences,
-                candidates=None if candidates is None else candidates.copies(runs),
                 hops=self.hops,
-                threshold=self._threshold_of_each(shape, key.dtype) if self.hops > 1 else 0.0,
+                # Traced where nobody reads it, it would be one of the compiled graph's inputs all the same.
+                threshold=self.threshold if self.hops > 1 else 0.0,
                 joint=self.nonlocal_order == "joint",
-                backend=backend,
+                order=self.order,
+                seed=self.order_seed,
+                then=ops.Convolution(self.kernel_size, self.readout, fuses) if is_plain else None,
+                backend=self.backend,
             )
-            if self.order != "attention":
-                ranking = ops.rearrange(ranking, sequences, seed=self.order_seed)
-            is_plain = not has_message_hooks(self) and type(self).message is Node2SeqConv.message
-            ranked = ranking.ranked(sequences, self.hops) if is_plain else None
-            own_is_key = shared and self.root == "projected" and is_plain_linear(self.lin_root)
-            if is_plain and own_is_key:  # eqs. 5 to 7 in one step
-                out, winner = self._convolve_and_add(key, ranked, backend)
-                out = out.view(shape)
+            weight = self.weight if self.taps == "full" else self._tap_matrices()
+            if is_plain:
+                out, winner = ops.convolve(key, weight, ranking, self.readout, root)  # eqs. 5 and 6
             else:
-                if is_plain:
-                    out, winner = self._convolve(key, ranked, backend)  # eqs. 5 and 6
-                else:
-                    out, winner = self._propagate_messages(edge_index, key, query, sequences, ranking)
-                if len(shape) == 3:
-                    out, query = out.view(shape), query.view(shape)
-                root = query if self.root == "projected" else x_dst
-                out = out + _project(self.lin_root, root)  # eq. 7
-                out = ops.add_bias(out, self.bias)
-        out = out.to(out_dtype)
+                out, winner = self.convolve_messages(edge_index, query, key, weight, ranking, self.readout)
+            if root is None:  # eq. 7
+                own = ops.project(self.lin_root, query if self.root == "projected" else x_dst)
+                out = ops.add_bias(out + own, self.bias)
+        out = out.to(torch.promote_types(x_src.dtype, self.weight.dtype))
+        return (out, Trace.of(ranking, winner)) if return_trace else out
 
-        if return_trace:
-            is_nonlocal = ranking.entry < 0
-            return out, Trace(sequences.rows.ptr, ranking.node, ranking.score, is_nonlocal, winner)
-        return out
-
-    # torch.compile cannot read sparse tensors and would compile some parts of the layer without the others.
-    _run_uncompiled = torch.compiler.disable(_run)
-
-    def _threshold_of_each(self, shape: torch.Size, dtype: torch.dtype) -> float | Tensor:
-        """The threshold, or each run's for every one of its targets, [R * N]."""
-        threshold = self.threshold
-        if isinstance(threshold, Tensor):
-            threshold = threshold.to(dtype)[:, None].expand(shape[:-1]).reshape(-1)
-        return threshold
-
-    def _convolve(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
-        return ops.convolve(x, self._kernel(x.dtype), ranked, self.readout, backend)
-
-    def _convolve_and_add(self, x: Tensor, ranked: Any, backend: Any) -> tuple[Tensor, Tensor | None]:
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        root = self.lin_root.weight.to(x.dtype)
-        return ops.layer(x, self._kernel(x.dtype), root, bias, ranked, self.readout, backend)
-
-    def _kernel(self, dtype: torch.dtype) -> Tensor:
-        """The weights of the convolution as one matrix per tap, [K, D, D]."""
-        weight = self.weight.to(dtype)
+    def _tap_matrices(self) -> Tensor:
+        """Weights of single channels, or of all channels at once, as one matrix per tap, [K, D, D]."""
+        weight = self.weight
         if self.taps == "scalar":
             weight = weight[..., None].expand(*weight.shape, self.out_channels)
-        return weight if self.taps == "full" else torch.diag_embed(weight)
-
-    # Message passing, edge by edge: what explainers and hooks see #############
-
-    def _propagate_messages(
-        self, edge_index: Adj, key: Tensor, query: Tensor, sequences: ops.Sequences, ranking: ops.Ranking
-    ) -> tuple[Tensor, Tensor | None]:
-        source, target = edges_of(edge_index, self.flow)
-        rows, span = sequences.rows, max(sequences.num_sources, 1)
-        entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
-
-        # The attention that explainers read: the softmax of the scores over each node's neighbours.
-        with torch.no_grad():
-            score = ops.reference.score(query, key, sequences)
-            alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)[entry_of_edge]
-
-        # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
-        # and sparse matrices not in every layout: messages need the sources and plain edges only.
-        sizes = (sequences.num_sources, rows.num_rows)
-        winners: list[Tensor | None] = []
-        out = self.propagate(
-            torch.stack([source, target] if self._source == 0 else [target, source]),
-            size=(sizes[self._source], sizes[self._target]),
-            x=key,
-            alpha=alpha,
-            key=key,
-            entry_of_edge=entry_of_edge,
-            ranked=(sequences, ranking, winners),
-        )
-        return out, winners[0] if winners else None
-
-    def message(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        x_j: Tensor,
-        alpha: Tensor,  # noqa: ARG002 (explainers read alpha off this call)
-    ) -> Tensor:
-        """One row for each edge that was passed in, in that order."""
-        return x_j
-
-    def aggregate(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, inputs: Tensor, key: Tensor, entry_of_edge: Tensor, ranked: Any
-    ) -> Tensor:
-        """Merges duplicate edges, brings messages into their order and convolves over them.
-
-        Self entries that were added and non-local nodes are no edges: their rows come from ``key``.
-        """
-        sequences, ranking, winners = ranked
-        entries = sequences.rows.num_entries
-        merged = inputs.new_zeros(entries, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
-        edges = entry_of_edge.new_zeros(entries).scatter_add(0, entry_of_edge, torch.ones_like(entry_of_edge))
-        merged = merged / edges.clamp(min=1)[:, None]
-        table = torch.cat([merged, key])
-        is_edge = (ranking.entry >= 0) & (edges > 0)[ranking.entry]
-        row = torch.where(is_edge, ranking.entry, entries + ranking.node)
-        out, winner = self._convolve(table, ops.Sequences(sequences.rows, row, table.size(0)), ops.reference)
-        winners.append(winner)
-        return out
-
-    # Checks ###################################################################
-
-    def _check_features(self, x: Any, size: Size) -> tuple[Tensor, Tensor]:
-        pair = x if isinstance(x, (tuple, list)) else (x, x)
-        if len(pair) != 2:
-            raise Node2SeqError(
-                f"x is a {type(x).__name__} of {len(pair)}",
-                "a graph has one kind of nodes, or sources and targets",
-                "Pass a tensor, or a tuple of two",
-            )
-        x_src, x_dst = pair[self._source], pair[self._target]
-        if x_src is None or x_dst is None:
-            missing = "source" if x_src is None else "target"
-            raise Node2SeqError(
-                f"x=({', '.join('None' if part is None else 'Tensor' for part in pair)})",
-                "each target's features are the query that its sources' features are scored against",
-                f"Pass the {missing} nodes' features too",
-            )
-        sides = [("source", x_src, self.lin), ("target", x_dst, self.lin_dst or self.lin)]
-        if x_src is x_dst and self.lin_dst is None:  # one look is enough
-            sides.pop()
-        for side, x, lin in sides:
-            name = "x" if x_src is x_dst else f"x_{side}"
-            stacked = not isinstance(lin.weight, UninitializedParameter) and lin.weight.dim() == 3
-            is_matrix = isinstance(x, (Tensor, ops.SparseRows))
-            if not is_matrix or not (x.dim() == 2 or (stacked and x.dim() == 3)):
-                given = f"a tensor of shape {list(x.shape)}" if is_matrix else type(x).__name__
-                raise Node2SeqError(
-                    f"{name} is {given}", "node features are a matrix", "Pass shape [num_nodes, channels]"
-                )
-            if not x.is_floating_point():
-                raise Node2SeqError(
-                    f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
-                )
-            width = x.size(-1)
-            if not isinstance(lin.weight, UninitializedParameter):
-                width = lin.weight.size(-1)
-            elif lin is self.lin:  # a lazy projection that both sides share takes its width from the sources
-                width = x_src.size(-1)
-            if x.size(-1) != width:
-                raise Node2SeqError(
-                    f"{name} has {x.size(-1)} channels",
-                    f"the layer projects it from {width}",
-                    f"Pass {width} channels, or make the layer with another in_channels: a tuple of two "
-                    "where sources and targets differ",
-                )
-            if self.validate and not ops.is_tracing() and not bool(x.isfinite().all()):
-                x = ops.dense(x)
-                row, column = (~x.isfinite()).nonzero()[0].tolist()
-                raise Node2SeqError(
-                    f"{name}[{row}, {column}] is {float(x[row, column])}",
-                    "features have to be finite, or every score that they enter is lost",
-                    "Replace missing values before training, for instance with torch.nan_to_num",
-                )
-        if size is not None:
-            given = (size[self._source], size[self._target])
-            for side, x, count in (("source", x_src, given[0]), ("target", x_dst, given[1])):
-                if count is not None and count != x.size(-2):
-                    raise Node2SeqError(
-                        f"size={tuple(size)}",
-                        f"there are features for {x.size(-2)} {side} nodes, not {count}",
-                        "Pass one feature row per node, or leave size out",
-                    )
-        return x_src, x_dst
+        return torch.diag_embed(weight)
 
     def __repr__(self) -> str:
         return (
@@ -438,34 +264,5 @@ class Node2SeqConv(MessagePassing):
         )
 
 
-def _without_autocast(device: str) -> AbstractContextManager[object]:
-    """Leaves autocast for a while; where it is off already, that would take as long as starting a kernel."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-
-
-def _project(lin: Linear, x: Tensor) -> Tensor:
-    """A linear map in float32 or better."""
-    if isinstance(lin.weight, UninitializedParameter):
-        lin.initialize_parameters(lin, (x,))
-    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
-    if x.dtype == lin.weight.dtype == dtype:
-        return ops.apply(lin, x)
-    return ops.linear(x.to(dtype), lin.weight.to(dtype))
-
-
-def _check_in_channels(in_channels: Any) -> int | tuple[int, int]:
-    pair = tuple(in_channels) if isinstance(in_channels, (tuple, list)) else (in_channels,) * 2
-    if len(pair) != 2 or any(isinstance(c, bool) or not isinstance(c, int) or c < -1 or c == 0 for c in pair):
-        raise Node2SeqError(
-            f"in_channels={in_channels!r}",
-            "it is the size of each input sample, or one for sources and one for targets",
-            "Pass a whole number from 1 up, -1 to take it from the first input, or a tuple of two such",
-        )
-    return in_channels if isinstance(in_channels, int) else pair
-
-
-def _check_at_least_one(name: str, value: Any, meaning: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Node2SeqError(
-            f"{name}={value!r}", f"it is {meaning}, at least 1", "Pass a whole number from 1 up"
-        )
+def _linear(in_channels: int, out_channels: int) -> Linear:
+    return Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")

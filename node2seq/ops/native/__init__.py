@@ -7,14 +7,13 @@ from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, 
 from node2seq.ops.native.candidates import find_lists
 from node2seq.ops.native.dropout import drop
 from node2seq.ops.native.plan import sort_numbers
-from node2seq.ops.native.ranking import arrange
+from node2seq.ops.native.ranking import score_and_rank
 from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
 from node2seq.ops.native.window_sum import convolve_sum
 
 __all__ = [
     "aggregate",
-    "arrange",
     "attention",
     "convolve_max",
     "convolve_sum",
@@ -24,6 +23,7 @@ __all__ = [
     "precedence",
     "rank",
     "score",
+    "score_and_rank",
     "select",
     "sort_numbers",
 ]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from node2seq.ops import dropout
 from node2seq.ops.native import kernels
-from node2seq.ops.native.pool import run
+from node2seq.ops.native.runtime import run
 
 # What rows are cut into, for threads to take the next when they are done with one.
 _PARTS = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,9 +11,10 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.native import kernels
-from node2seq.ops.native.pool import run
-from node2seq.ops.ranked import Ranked
-from node2seq.ops.sequences import Sequences, lasting
+from node2seq.ops.native.runtime import run
+from node2seq.ops.ranking import Layout
+from node2seq.ops.sequences import Sequences
+from node2seq.ops.tracing import lasting
 
 # Ids and places are stored with 32 bits where they fit: half the memory traffic.
 _LARGEST_INT32 = 2**31 - 1
@@ -31,7 +33,7 @@ def cut_evenly(ptr: Tensor) -> list[int]:
 
 
 @dataclass
-class Transposed:
+class CpuTransposed:
     """The graph by source: for each source node the sequences that it stands in."""
 
     ptr: np.ndarray  # [M + 1]
@@ -40,7 +42,7 @@ class Transposed:
     cuts: list[int]
 
 
-class GraphPlan:
+class CpuPlan:
     """Everything static that the loops read of one graph.
 
     Args:
@@ -59,13 +61,21 @@ class GraphPlan:
         self.source_cuts = cut_evenly(torch.arange(self.num_sources + 1))
 
     @cached_property
-    def transposed(self) -> Transposed:
+    def transposed(self) -> CpuTransposed:
         """The graph by source, in the order of the entries; worked out by the first backward pass."""
         with lasting():
             ptr = torch.empty(self.num_sources + 1, dtype=self.dtype)
             target, entry = torch.empty_like(self.index), torch.empty_like(self.index)
             run(kernels.transpose, [0, 1], self.ptr, self.index, ptr, target, entry)
-            return Transposed(ptr.numpy(), target.numpy(), entry.numpy(), cut_evenly(ptr))
+            return CpuTransposed(ptr.numpy(), target.numpy(), entry.numpy(), cut_evenly(ptr))
+
+    def with_sources(self, index: Tensor) -> CpuPlan:
+        """The plan of the same rows with other sources."""
+        _ = self.position  # shared, so worked out once
+        plan = copy.copy(self)
+        vars(plan).pop("transposed", None)
+        plan.index = index.to(self.dtype)
+        return plan
 
     @cached_property
     def position(self) -> Tensor:
@@ -81,23 +91,23 @@ def sort_numbers(numbers: Tensor, end: int) -> Tensor:
     return numbers
 
 
-def plan_of(sequences: Sequences) -> GraphPlan:
+def plan_of(sequences: Sequences) -> CpuPlan:
     """The plan of a graph, kept with its sequences."""
     if "native" not in sequences.plans:
         with lasting():
-            sequences.plans["native"] = GraphPlan(sequences)
+            sequences.plans["native"] = CpuPlan(sequences)
     return sequences.plans["native"]
 
 
-def ranked_of(sequences: Sequences | Ranked) -> Ranked:
-    """Sequences of any origin as the loops read them; a reordered graph keeps the graph's plan."""
-    if isinstance(sequences, Ranked):
+def layout_of(sequences: Sequences | Layout) -> Layout:
+    """Sequences of any origin as the loops read them; those of a graph keep the graph's plan."""
+    if isinstance(sequences, Layout):
         return sequences
-    if sequences.origin is None:
-        plan = plan_of(sequences)
-        return Ranked(plan, plan.index, plan.position)
-    original, order = sequences.origin
-    plan = plan_of(original)
+    graph, order = sequences.origin or (sequences, None)
+    plan = plan_of(graph)
+    if order is None:
+        plan = plan if graph is sequences else plan.with_sources(sequences.index)
+        return Layout(plan, plan.index, plan.position)
     place = torch.empty_like(plan.position)
     place[order] = plan.position
-    return Ranked(plan, plan.index[order], place)
+    return Layout(plan, plan.index[order], place)

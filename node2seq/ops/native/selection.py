@@ -9,9 +9,9 @@ from node2seq.ops.candidates import Candidates
 from node2seq.ops.native import kernels
 from node2seq.ops.native.candidates import lists_of
 from node2seq.ops.native.plan import plan_of
-from node2seq.ops.native.pool import run
-from node2seq.ops.native.ranking import own_keys, score_and_place
-from node2seq.ops.selection import Ranking
+from node2seq.ops.native.ranking import score_and_place
+from node2seq.ops.native.runtime import run
+from node2seq.ops.ranking import Positions, Ranking
 from node2seq.ops.sequences import Sequences
 
 
@@ -35,8 +35,7 @@ def select(
     """
     plan = plan_of(sequences)
     query, key = query.contiguous(), key.contiguous()
-    own = own_keys(key, plan)
-    scores, in_order = score_and_place(query, key, own, plan)
+    own, scores, local_order = score_and_place(query, key, plan)
     limit = torch.as_tensor(threshold, dtype=query.dtype).expand(plan.rows.num_rows).contiguous()
 
     # Row by row in the place of its own sequence: no more come in than go out.
@@ -52,11 +51,11 @@ def select(
         cuts = [0, *(cut + copy * nodes for copy in range(copies) for cut in lists.cuts[1:])]
         run(kernels.best_listed, cuts, *local, lists.ptr, lists.index, *best)
 
-    ranking = Ranking(
+    positions = Positions(
         node=torch.empty_like(sequences.index),
         score=torch.empty_like(scores),
         entry=torch.empty_like(sequences.index),
     )
-    ranked = (own, plan.ptr, plan.index, plan.longest, scores, in_order.place, limit)
-    run(kernels.merge, plan.cuts, *ranked, *best, joint, *ranking)
-    return ranking
+    ranked = (own, plan.ptr, plan.index, plan.longest, scores, local_order.place, limit)
+    run(kernels.merge, plan.cuts, *ranked, *best, joint, *positions)
+    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)

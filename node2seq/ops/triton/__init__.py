@@ -7,10 +7,10 @@ kernel needs an atomic. Backward passes walk over the transposed graph instead o
 from node2seq.ops.triton.aggregate import aggregate
 from node2seq.ops.triton.attention import attention
 from node2seq.ops.triton.build_sequences import build
+from node2seq.ops.triton.convolve_with_root import convolve_with_root
 from node2seq.ops.triton.dropout import drop
 from node2seq.ops.triton.largest import largest
-from node2seq.ops.triton.layer import layer
-from node2seq.ops.triton.ranking import arrange, rank
+from node2seq.ops.triton.ranking import rank, score_and_rank
 from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.selection import select
 from node2seq.ops.triton.sorting import precedence
@@ -19,16 +19,16 @@ from node2seq.ops.triton.window_sum import convolve_sum
 
 __all__ = [
     "aggregate",
-    "arrange",
     "attention",
     "build",
     "convolve_max",
     "convolve_sum",
+    "convolve_with_root",
     "drop",
     "largest",
-    "layer",
     "precedence",
     "rank",
     "score",
+    "score_and_rank",
     "select",
 ]

@@ -17,7 +17,7 @@ from torch import Tensor
 from node2seq.ops.sequences import Rows, Sequences
 from node2seq.ops.triton.launch import cdiv, launch
 from node2seq.ops.triton.partition import Totals, read_totals, transpose
-from node2seq.ops.triton.plan import GraphPlan, Transposed, Work
+from node2seq.ops.triton.plan import GpuPlan, GpuTransposed, Work
 
 _BLOCK = 1024
 
@@ -169,7 +169,7 @@ def build(
     by_source = None
     if expect_backward:
         ordered, order = short_index.sort(stable=True)
-        by_source = Transposed(
+        by_source = GpuTransposed(
             Work(_starts(ordered, None, num_sources, 1)[1], total), *transpose(order, row_of)
         )
         unread.append(by_source.work.totals)
@@ -179,10 +179,10 @@ def build(
     count = entries[0] if entries else 0
     work.finish(totals[0])
     sequences = Sequences(Rows(ptr, row_of[:count]), index[:count], num_sources)
-    plan = GraphPlan(sequences, short_index[:count], work)
+    plan = GpuPlan(sequences, short_index[:count], work)
     if by_source is not None:
         by_source.work.finish(totals[1])
-        plan.transposed = Transposed(by_source.work, by_source.target[:count], by_source.entry[:count])
+        plan.transposed = GpuTransposed(by_source.work, by_source.target[:count], by_source.entry[:count])
     sequences.plans["triton"] = plan
     return sequences
 

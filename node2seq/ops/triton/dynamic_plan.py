@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from node2seq.ops.ranking import Layout
+from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton import plan
 from node2seq.ops.triton.partition import transpose
-from node2seq.ops.triton.plan import GraphPlan, Ranked, Transposed
+from node2seq.ops.triton.plan import GpuPlan, GpuTransposed, plan_of, reordered
 
 
 class FixedWork:
@@ -45,15 +47,15 @@ class FixedWork:
         self.items = self.item_row.numel()
 
 
-class DynamicPlan(GraphPlan):
+class DynamicPlan(GpuPlan):
     """The plan of a graph's rows with other sources than its own.
 
     Args:
-        base (GraphPlan): The graph's own plan.
+        base (GpuPlan): The graph's own plan.
         index (torch.Tensor): The source at each position, int32, [E].
     """
 
-    def __init__(self, base: GraphPlan, index: Tensor) -> None:
+    def __init__(self, base: GpuPlan, index: Tensor) -> None:
         self.rows = base.rows
         self.num_sources = base.num_sources
         self.index = index
@@ -61,18 +63,31 @@ class DynamicPlan(GraphPlan):
         self.position = base.position
 
     @cached_property
-    def transposed(self) -> Transposed:
+    def transposed(self) -> GpuTransposed:
         """The rows by source: one sort per step, of fixed shape."""
         source, order = self.index.sort(stable=True)
         ptr = torch.searchsorted(source, _numbers(0, self.num_sources + 1, source), out_int32=True)
         # It has all that backward passes ask of work.
         work: Any = FixedWork(ptr, self.index.numel())
-        return Transposed(work, *transpose(order, self.rows.target))
+        return GpuTransposed(work, *transpose(order, self.rows.target))
 
 
-def dynamic_layout(base: GraphPlan, index: Tensor) -> Ranked:
+def dynamic_layout(base: GpuPlan, index: Tensor) -> Layout:
     """Sequences with the lengths of a graph's, and other sources in the order given."""
-    return Ranked(DynamicPlan(base, index), index, base.position)
+    return Layout(DynamicPlan(base, index), index, base.position)
+
+
+def layout_of(sequences: Sequences | Layout) -> Layout:
+    """Sequences of any origin as the kernels read them; those of a graph keep the graph's plan."""
+    if isinstance(sequences, Layout):
+        return sequences
+    graph, order = sequences.origin or (sequences, None)
+    base = plan_of(graph)
+    if order is not None:
+        return reordered(base, order)
+    if graph is sequences:
+        return Layout(base, base.index, base.position)
+    return dynamic_layout(base, sequences.index.int())
 
 
 def _starts(count: Tensor) -> Tensor:

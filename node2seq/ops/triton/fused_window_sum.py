@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch, next_power_of_2
-from node2seq.ops.triton.plan import Bucket, GraphPlan, Work
+from node2seq.ops.triton.plan import Bucket, GpuPlan, Work
 from node2seq.ops.triton.short_rows import order_key, places, warps
 from node2seq.ops.triton.work_items import item, rows_at
 
@@ -34,6 +34,23 @@ class Sums(NamedTuple):
     def empty(self, x: Tensor, rows: int, kernel_size: int) -> Tensor:
         """Where they go."""
         return x.new_empty(rows, kernel_size + self.with_own, x.size(-1))
+
+
+class TapSums(NamedTuple):
+    """What a ranking has done of the convolution that follows it: the taps' sums over all windows."""
+
+    plan: GpuPlan
+    x: Tensor  # what they are the sums of
+    sums: Sums
+    summed: Tensor  # [N, K, C], or [N, K + 1, C] with the own rows behind
+    under: Tensor  # [E] the taps that each entry lies under
+
+    def serves(self, x: Tensor, kernel_size: int, sums: Sums) -> bool:
+        """Whether a convolution over these rows asks for these sums."""
+        is_same = (
+            x.data_ptr() == self.x.data_ptr() and x.shape == self.x.shape and x.stride() == self.x.stride()
+        )
+        return is_same and sums == self.sums and self.summed.size(1) == kernel_size + sums.with_own
 
 
 @triton.jit
@@ -303,7 +320,7 @@ def fits(work: Work, kernel_size: int, channels: int) -> bool:
 
 
 def scored_window_sum(
-    query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: int, sums: Sums
+    query: Tensor, x: Tensor, plan: GpuPlan, kernel_size: int, sums: Sums
 ) -> tuple[Tensor, Tensor]:
     """What each tap meets over all windows, and the taps that each entry lies under, [E]."""
     out = sums.empty(x, plan.rows.num_rows, kernel_size)
@@ -317,7 +334,7 @@ def scored_window_sum(
 def sum_short_rows(
     query: Tensor,
     x: Tensor,
-    plan: GraphPlan,
+    plan: GpuPlan,
     bucket: Bucket,
     kernel_size: int,
     sums: Sums,
@@ -349,7 +366,7 @@ def sum_short_rows(
 
 
 def _sum_long_rows(
-    query: Tensor, x: Tensor, plan: GraphPlan, kernel_size: int, sums: Sums, out: Tensor, under: Tensor
+    query: Tensor, x: Tensor, plan: GpuPlan, kernel_size: int, sums: Sums, out: Tensor, under: Tensor
 ) -> None:
     work, channels = plan.work, x.size(-1)
     _, width = channel_blocks(channels)

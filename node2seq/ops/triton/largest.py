@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.launch import Tile, cdiv, channel_blocks, launch, plain
-from node2seq.ops.triton.plan import GraphPlan, plan_of
+from node2seq.ops.triton.plan import GpuPlan, plan_of
 from node2seq.ops.triton.window_max import packed, unpacked
 from node2seq.ops.triton.work_items import item, rows_at
 
@@ -181,7 +181,7 @@ class _Largest(torch.autograd.Function):
         return keep_largest_grad(plain(grad), winner, weight, ctx.plan), None, None, None
 
 
-def keep_largest(x: Tensor, weight: Tensor, plan: GraphPlan, count: int) -> tuple[Tensor, Tensor]:
+def keep_largest(x: Tensor, weight: Tensor, plan: GpuPlan, count: int) -> tuple[Tensor, Tensor]:
     """The largest values and where in its row each of them stands, both [N, count, C]."""
     work, channels = plan.work, x.size(-1)
     out = x.new_empty(plan.rows.num_rows, count, channels)
@@ -227,7 +227,7 @@ def keep_largest(x: Tensor, weight: Tensor, plan: GraphPlan, count: int) -> tupl
     return out, winner
 
 
-def keep_largest_grad(grad: Tensor, winner: Tensor, weight: Tensor, plan: GraphPlan) -> Tensor:
+def keep_largest_grad(grad: Tensor, winner: Tensor, weight: Tensor, plan: GpuPlan) -> Tensor:
     """The gradient of the sources, [M, C]: each one looks up what it won."""
     transposed, (_, count, channels) = plan.transposed, grad.shape
     work = transposed.work

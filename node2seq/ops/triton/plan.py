@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,9 +9,9 @@ import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.plan import MOST_ENTRIES, is_tracing
-from node2seq.ops.ranked import Ranked
-from node2seq.ops.sequences import Rows, Sequences, lasting
+from node2seq.ops.ranking import Layout
+from node2seq.ops.sequences import MOST_ENTRIES, Sequences
+from node2seq.ops.tracing import is_tracing, lasting
 from node2seq.ops.triton.partition import Order, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
@@ -95,7 +94,7 @@ class Work:
 
 
 @dataclass
-class Transposed:
+class GpuTransposed:
     """The graph by source: for each source node the sequences that it stands in."""
 
     work: Work
@@ -103,7 +102,7 @@ class Transposed:
     entry: Tensor  # [E] its place among the graph's own entries
 
 
-class GraphPlan:
+class GpuPlan:
     """Everything static that the kernels read of one graph.
 
     Args:
@@ -119,14 +118,14 @@ class GraphPlan:
         self.work = work or Work.of(sequences.rows.ptr, self.rows.num_entries)
 
     @cached_property
-    def transposed(self) -> Transposed:
+    def transposed(self) -> GpuTransposed:
         """The graph by source, in the order of the entries; worked out once a backward pass is likely."""
         _check_not_capturing()
         with lasting():
             source, order = self.index.sort(stable=True)
             bounds = torch.arange(self.num_sources + 1, device=source.device, dtype=torch.int32)
             ptr = torch.searchsorted(source, bounds, out_int32=True)
-            return Transposed(Work.of(ptr, self.rows.num_entries), *transpose(order, self.rows.target))
+            return GpuTransposed(Work.of(ptr, self.rows.num_entries), *transpose(order, self.rows.target))
 
     def expect_backward(self) -> None:
         """Works out the transposed graph now; the backward pass would wait for the whole forward pass."""
@@ -140,36 +139,7 @@ class GraphPlan:
             return self.rows.position().int()
 
 
-class Scored:
-    """A graph with the features that its sequences are ranked by; the order is worked out when asked for.
-
-    Args:
-        plan (GraphPlan): The graph.
-        query (torch.Tensor): The targets' projections, [N, D], as kernels read them.
-        key (torch.Tensor): The sources' projections, [M, D], as kernels read them.
-        rank: Works out the order.
-    """
-
-    def __init__(self, plan: GraphPlan, query: Tensor, key: Tensor, rank: Callable[[], Ranked]) -> None:
-        self.plan, self.query, self.key = plan, query, key
-        self._rank = rank
-
-    @property
-    def rows(self) -> Rows:
-        """The shape of the sequences."""
-        return self.plan.rows
-
-    @cached_property
-    def ranked(self) -> Ranked:
-        """The sequences in their order."""
-        return self._rank()
-
-    def is_scored_by(self, x: Tensor) -> bool:
-        """Whether these are the rows that the sources were scored with."""
-        return x.data_ptr() == self.key.data_ptr() and x.shape == self.key.shape and x.is_contiguous()
-
-
-def plan_of(sequences: Sequences) -> GraphPlan:
+def plan_of(sequences: Sequences) -> GpuPlan:
     """The plan of a graph, kept with its sequences."""
     if "triton" not in sequences.plans:
         _check_not_capturing()
@@ -180,28 +150,15 @@ def plan_of(sequences: Sequences) -> GraphPlan:
                 "Use backend='eager', or mini-batches",
             )
         with lasting():
-            sequences.plans["triton"] = GraphPlan(sequences)
+            sequences.plans["triton"] = GpuPlan(sequences)
     return sequences.plans["triton"]
 
 
-def ranked_of(sequences: Sequences | Ranked | Scored) -> Ranked:
-    """Sequences of any origin as the kernels read them; a reordered graph keeps the graph's plan."""
-    if isinstance(sequences, Scored):
-        return sequences.ranked
-    if isinstance(sequences, Ranked):
-        return sequences
-    if sequences.origin is None:
-        plan = plan_of(sequences)
-        return Ranked(plan, plan.index, plan.position)
-    original, order = sequences.origin
-    return reordered(plan_of(original), order)
-
-
-def reordered(plan: GraphPlan, order: Tensor) -> Ranked:
+def reordered(plan: GpuPlan, order: Tensor) -> Layout:
     """A graph's entries in a given order within their rows: position e holds the entry ``order[e]``."""
     place = torch.empty_like(plan.position)
     place[order] = plan.position
-    return Ranked(plan, plan.index[order], place)
+    return Layout(plan, plan.index[order], place)
 
 
 def _check_not_capturing() -> None:

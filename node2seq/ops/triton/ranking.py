@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from node2seq.ops import eager
-from node2seq.ops.ranked import LazyRanking, Ranked
+from node2seq.ops.ranking import Convolution, Layout, Positions, Ranking
 from node2seq.ops.sequences import Sequences
+from node2seq.ops.triton.fused_window_sum import Sums, TapSums, fits, scored_window_sum
 from node2seq.ops.triton.launch import plain
-from node2seq.ops.triton.plan import Scored, plan_of, reordered
+from node2seq.ops.triton.plan import plan_of, reordered
 from node2seq.ops.triton.scores import own_score, score, score_items
 from node2seq.ops.triton.short_rows import rank_short_rows
 from node2seq.ops.triton.sorting import packs, precedence, sort_long_rows, sort_rows
 
 
-def arrange(query: Tensor, key: Tensor, sequences: Sequences) -> LazyRanking:
-    """Scores each target's neighbours and ranks them. No gradient passes through."""
+def score_and_rank(
+    query: Tensor, key: Tensor, sequences: Sequences, then: Convolution | None = None
+) -> Ranking:
+    """Scores each target's neighbours and ranks them. No gradient passes through.
+
+    Where a sum over windows follows, every row is gathered once, for its scores and for the taps' sums: the
+    ranking holds these then, and the whole order is worked out if someone asks for it.
+    """
     plan = plan_of(sequences)
     if key.requires_grad:
         plan.expect_backward()
-    is_shared = query is key
-    key = plain(key.detach())
+    is_shared, given = query is key, key.detach()
+    key = plain(given)
     query = key if is_shared else plain(query.detach())
-    scored = Scored(plan, query, key, partial(_score_and_rank, query, key, sequences))
-    return LazyRanking(scored, lambda: scored.ranked, lambda: score(query, key, sequences))
+    if then is not None and then.readout != "max" and fits(plan.work, then.kernel_size, key.size(-1)):
+        # Without own features in the same product, means are divided after it.
+        sums = Sums(then.readout == "mean" and then.with_root, then.with_root)
+        layout = TapSums(plan, given, sums, *scored_window_sum(query, key, plan, then.kernel_size, sums))
+    else:
+        layout = _rank_rows(query, key, sequences)
+
+    def find() -> Positions:
+        ranked = _rank_rows(query, key, sequences) if isinstance(layout, TapSums) else layout
+        order = ranked.order()
+        return Positions(ranked.index.long(), score(query, key, sequences)[order], order)
+
+    return Ranking(sequences, layout, find)
 
 
-def _score_and_rank(query: Tensor, key: Tensor, sequences: Sequences) -> Ranked:
+def _rank_rows(query: Tensor, key: Tensor, sequences: Sequences) -> Layout:
     order_of_ties, plan = precedence(own_score(key)), plan_of(sequences)
     work = plan.work
     if not packs(plan):
         scores = score_items(query, key, plan, work.items)
         return reordered(plan, eager.rank(scores, order_of_ties.long(), sequences))
-    ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
+    index, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
     if work.long_items:
         scores = score_items(query, key, plan, work.long_items)
-        sort_long_rows(scores, order_of_ties, plan, ranked, place)
+        sort_long_rows(scores, order_of_ties, plan, index, place)
     for bucket in work.short_buckets:
-        rank_short_rows(None, query, key, order_of_ties, plan, bucket, ranked, place)
-    return Ranked(plan, ranked, place)
+        rank_short_rows(None, query, key, order_of_ties, plan, bucket, index, place)
+    return Layout(plan, index, place)
 
 
 def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.launch import TILES, cdiv, channel_blocks, launch, plain
-from node2seq.ops.triton.plan import GraphPlan, plan_of
+from node2seq.ops.triton.plan import GpuPlan, plan_of
 from node2seq.ops.triton.work_items import item, rows_at
 
 
@@ -68,7 +68,7 @@ def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
     return score_items(plain(query), plain(key), plan, plan.work.items)
 
 
-def score_items(query: Tensor, key: Tensor, plan: GraphPlan, items: int) -> Tensor:
+def score_items(query: Tensor, key: Tensor, plan: GpuPlan, items: int) -> Tensor:
     """The scores of the entries of the first so many items, [E]; those of the others are not written."""
     out = torch.empty(plan.index.numel(), dtype=torch.float32, device=key.device)
     work, tile, (_, width) = plan.work, TILES["score"], channel_blocks(key.size(-1))

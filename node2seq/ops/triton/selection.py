@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
 from types import SimpleNamespace
 
 import torch
@@ -16,11 +14,11 @@ from torch import Tensor
 
 from node2seq.ops import selection
 from node2seq.ops.candidates import Candidates
-from node2seq.ops.selection import Ranking
+from node2seq.ops.ranking import Positions, Ranking
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.dynamic_plan import DynamicPlan, dynamic_layout
 from node2seq.ops.triton.launch import TILES, Tile, cdiv, channel_blocks, launch, plain
-from node2seq.ops.triton.plan import GraphPlan, Ranked, plan_of
+from node2seq.ops.triton.plan import GpuPlan, plan_of
 from node2seq.ops.triton.ranking import rank
 from node2seq.ops.triton.scores import own_score, score
 from node2seq.ops.triton.sorting import packs, precedence, sort_rows
@@ -224,59 +222,6 @@ def stay_kernel(
     tl.store(entry + start + position, own, mask=stays)
 
 
-class SelectedRanking:
-    """A :class:`node2seq.ops.Ranking` of selected nodes; what a training step does not need waits.
-
-    Args:
-        ranked (Ranked): The selected nodes in their final order.
-        score (torch.Tensor): The score of each node that was selected, in the order of selection, [E].
-        entry (torch.Tensor): Its entry among the graph's own, or −1, likewise.
-        place (torch.Tensor): Its final position in its row.
-    """
-
-    def __init__(self, ranked: Ranked, score: Tensor, entry: Tensor, place: Tensor) -> None:
-        self._ranked = ranked
-        self._selected = (score, entry, place)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter((self.node, self.score, self.entry))
-
-    @cached_property
-    def node(self) -> Tensor:
-        """The source node at each position, [E]."""
-        return self._ranked.index.long()
-
-    @cached_property
-    def score(self) -> Tensor:
-        """Its score, [E]."""
-        return self._placed(self._selected[0])
-
-    @cached_property
-    def entry(self) -> Tensor:
-        """Its entry among the graph's own, or −1 for a non-local node, [E]."""
-        return self._placed(self._selected[1]).long()
-
-    def ranked(self, _sequences: Sequences, _hops: int) -> Ranked:
-        """The sequences in this order, as this backend's convolutions read them."""
-        return self._ranked
-
-    def reorder(self, order: Tensor) -> SelectedRanking:
-        """The same in another order within the rows."""
-        plan = self._ranked.plan
-        return SelectedRanking(
-            dynamic_layout(plan, self._ranked.index[order]),
-            self.score[order],
-            self.entry[order],
-            plan.position,
-        )
-
-    def _placed(self, values: Tensor) -> Tensor:
-        rows, place = self._ranked.rows, self._selected[2]
-        placed = torch.empty_like(values)
-        placed[rows.ptr[rows.target] + place] = values
-        return placed
-
-
 def select(
     query: Tensor,
     key: Tensor,
@@ -284,7 +229,7 @@ def select(
     candidates: Candidates,
     threshold: float | Tensor,
     joint: bool,
-) -> Ranking | SelectedRanking:
+) -> Ranking:
     """Local selection, non-local selection and index ranking; every sequence keeps its length.
 
     Args:
@@ -303,19 +248,18 @@ def select(
     listed = candidates.base.listed()
     if listed is None or not sequences.rows.num_entries or not packs(plan):
         own = SimpleNamespace(score=score, rank=rank)
-        return selection.select(
-            own, query, key, scores, order_of_ties, sequences, candidates, threshold, joint
-        )
+        given = (query, key, scores, order_of_ties, sequences, candidates, threshold, joint)
+        return selection.select_by_score(own, *given)
 
     lists = plan_of(listed)
     room = _room(scores, threshold, plan, lists)
     selected = (torch.empty_like(plan.index), torch.empty_like(scores), torch.empty_like(plan.index))
     _choose(query, key, order_of_ties, plan, lists, room, selected)
     _stay(scores, sort_rows(scores, order_of_ties, plan).place, plan, room, selected)
-    return _ranked(plan, *selected, order_of_ties, joint)
+    return _ranked(sequences, plan, *selected, order_of_ties, joint)
 
 
-def _room(scores: Tensor, threshold: float | Tensor, plan: GraphPlan, lists: GraphPlan) -> Tensor:
+def _room(scores: Tensor, threshold: float | Tensor, plan: GpuPlan, lists: GpuPlan) -> Tensor:
     """How many non-local nodes come into each row, [R * N]."""
     per_row = isinstance(threshold, Tensor) and threshold.numel() > 1
     if isinstance(threshold, Tensor):
@@ -343,8 +287,8 @@ def _choose(
     query: Tensor,
     key: Tensor,
     order_of_ties: Tensor,
-    plan: GraphPlan,
-    lists: GraphPlan,
+    plan: GpuPlan,
+    lists: GpuPlan,
     room: Tensor,
     selected: tuple[Tensor, Tensor, Tensor],
 ) -> None:
@@ -397,7 +341,7 @@ def _choose(
 
 
 def _stay(
-    scores: Tensor, place: Tensor, plan: GraphPlan, room: Tensor, selected: tuple[Tensor, Tensor, Tensor]
+    scores: Tensor, place: Tensor, plan: GpuPlan, room: Tensor, selected: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Writes the local neighbours that stay to the start of their rows."""
     entries = plan.index.numel()
@@ -418,8 +362,14 @@ def _stay(
 
 
 def _ranked(
-    plan: GraphPlan, node: Tensor, scores: Tensor, entry: Tensor, order_of_ties: Tensor, joint: bool
-) -> SelectedRanking:
+    sequences: Sequences,
+    plan: GpuPlan,
+    node: Tensor,
+    scores: Tensor,
+    entry: Tensor,
+    order_of_ties: Tensor,
+    joint: bool,
+) -> Ranking:
     """The selected in their final order."""
     is_local, by = entry >= 0, scores
     if not joint:
@@ -431,4 +381,12 @@ def _ranked(
     if not joint:
         index = torch.where(is_local, node, index)
         place = torch.where(is_local, plan.position, place)
-    return SelectedRanking(dynamic_layout(plan, index), scores, entry, place)
+
+    def find() -> Positions:
+        rows = plan.rows
+        at = rows.ptr[rows.target] + place
+        score, own_entry = torch.empty_like(scores), torch.empty_like(entry)
+        score[at], own_entry[at] = scores, entry
+        return Positions(index.long(), score, own_entry.long())
+
+    return Ranking(sequences, dynamic_layout(plan, index), find)

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.triton.launch import channel_blocks, launch
-from node2seq.ops.triton.plan import Bucket, GraphPlan
+from node2seq.ops.triton.plan import Bucket, GpuPlan
 from node2seq.ops.triton.work_items import rows_at
 
 # Features that a warp holds: 32 in each thread.
@@ -88,7 +88,7 @@ def rank_short_rows(
     query: Tensor,
     key: Tensor,
     order_of_ties: Tensor,
-    plan: GraphPlan,
+    plan: GpuPlan,
     bucket: Bucket,
     ranked: Tensor,
     place: Tensor,

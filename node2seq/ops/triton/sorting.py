@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from node2seq.ops.ranking import Layout
 from node2seq.ops.triton.launch import Tile, cdiv, launch
-from node2seq.ops.triton.plan import Bucket, GraphPlan, Ranked, Work
+from node2seq.ops.triton.plan import Bucket, GpuPlan, Work
 from node2seq.ops.triton.short_rows import order_key, rank_short_rows
 
 # By width: the keys that a program sorts at once, since short rows share one, and its warps; the fastest
@@ -24,7 +25,7 @@ SORT_TILES = {
 }
 
 
-def packs(plan: GraphPlan) -> bool:
+def packs(plan: GpuPlan) -> bool:
     """Whether a precedence and the slot within the widest sort fit into 32 bits."""
     return plan.num_sources << (plan.work.longest_sorted - 1).bit_length() <= 2**32
 
@@ -146,18 +147,18 @@ def precedence(own_score: Tensor) -> Tensor:
     return place
 
 
-def sort_rows(scores: Tensor, order_of_ties: Tensor, plan: GraphPlan) -> Ranked:
+def sort_rows(scores: Tensor, order_of_ties: Tensor, plan: GpuPlan) -> Layout:
     """Every row in the order of its keys."""
     scores, order_of_ties = scores.contiguous(), order_of_ties.int()
     ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
     for bucket in plan.work.short_buckets:
         rank_short_rows(scores, scores, scores[:, None], order_of_ties, plan, bucket, ranked, place)
     sort_long_rows(scores, order_of_ties, plan, ranked, place)
-    return Ranked(plan, ranked, place)
+    return Layout(plan, ranked, place)
 
 
 def sort_long_rows(
-    scores: Tensor, order_of_ties: Tensor, plan: GraphPlan, ranked: Tensor, place: Tensor
+    scores: Tensor, order_of_ties: Tensor, plan: GpuPlan, ranked: Tensor, place: Tensor
 ) -> None:
     """The rows that are not short."""
     for bucket in plan.work.sort_buckets:
@@ -166,7 +167,7 @@ def sort_long_rows(
 
 
 def sort_bucket(
-    scores: Tensor, order_of_ties: Tensor, plan: GraphPlan, bucket: Bucket, ranked: Tensor, place: Tensor
+    scores: Tensor, order_of_ties: Tensor, plan: GpuPlan, bucket: Bucket, ranked: Tensor, place: Tensor
 ) -> None:
     """The rows that are sorted at one width."""
     tile = SORT_TILES.get(bucket.width, Tile(max(1024, bucket.width), 4))

@@ -15,10 +15,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops import reference
+from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.aggregate import sum_parts
+from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
+from node2seq.ops.triton.plan import GpuPlan
 from node2seq.ops.triton.root_features import add_product
 from node2seq.ops.triton.work_items import item, rows_at
 
@@ -226,7 +228,7 @@ def window_max_grad_kernel(
 def convolve_max(
     x: Tensor,
     weight: Tensor,
-    sequences: Sequences | Ranked | Scored,
+    sequences: Sequences | Layout,
     root: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -234,7 +236,7 @@ def convolve_max(
 
     Root and bias are those of :func:`node2seq.ops.triton.window_sum.convolve_sum`.
     """
-    return _WindowMax.apply(x, weight, root, bias, ranked_of(sequences))  # pyright: ignore[reportReturnType]
+    return _WindowMax.apply(x, weight, root, bias, layout_of(sequences))  # pyright: ignore[reportReturnType]
 
 
 class _WindowMax(torch.autograd.Function):
@@ -245,7 +247,7 @@ class _WindowMax(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, ranked: Ranked
+        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
     ) -> tuple[Tensor, Tensor]:
         kernel_size, channels = weight.shape[-3], weight.shape[-1]
         taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
@@ -254,11 +256,11 @@ class _WindowMax(torch.autograd.Function):
         if bias is not None:
             bias = F.pad(bias, (kernel_size * channels, 0))
         table = add_product(bias, x, taps).view(-1, taps.size(-1) // channels, channels)
-        out, winner, short_winner = window_max(table, ranked, kernel_size)
-        ctx.plan, ctx.shape, ctx.weight_shape = ranked.plan, table.shape, weight.shape
+        out, winner, short_winner = window_max(table, layout, kernel_size)
+        ctx.plan, ctx.shape, ctx.weight_shape = layout.plan, table.shape, weight.shape
         needs_x, needs_weight, needs_root, *_ = ctx.needs_input_grad
         kept = (x if needs_weight or needs_root else None, taps if needs_x else None)
-        ctx.save_for_backward(winner, short_winner, ranked.place, *kept)
+        ctx.save_for_backward(winner, short_winner, layout.place, *kept)
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
         return out, winner
@@ -287,15 +289,15 @@ class _WindowMax(torch.autograd.Function):
         return grad_x, grad_weight, grad_root, grad_bias, None
 
 
-def window_max(table: Tensor, ranked: Ranked, kernel_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The largest window sum over projected rows [M, K, D], and where its window begins, all [N, D].
 
     Where it begins is told in 32 bits and, for rows of one item, in 8: what the backward pass mostly reads.
     A table of one more row for each node holds what its own features add.
     """
     with_own, channels = table.size(1) > kernel_size, table.size(-1)
-    work = ranked.plan.work
-    out = table.new_empty(ranked.rows.num_rows, channels)
+    work = layout.plan.work
+    out = table.new_empty(layout.rows.num_rows, channels)
     winner, short_winner = (torch.empty_like(out, dtype=dtype) for dtype in (torch.int32, torch.uint8))
     part_out = table.new_empty(work.parts, channels)
     part_winner = torch.empty_like(part_out, dtype=torch.int32)
@@ -304,7 +306,7 @@ def window_max(table: Tensor, ranked: Ranked, kernel_size: int) -> tuple[Tensor,
         window_max_kernel,
         (work.items, blocks),
         table,
-        ranked.index,
+        layout.index,
         work.item_row,
         work.item_first,
         work.ptr,
@@ -343,7 +345,7 @@ def window_max(table: Tensor, ranked: Ranked, kernel_size: int) -> tuple[Tensor,
     return out, winner, short_winner
 
 
-def grad_tile(kernel_size: int, plan: GraphPlan) -> Tile:
+def grad_tile(kernel_size: int, plan: GpuPlan) -> Tile:
     """The blocks of the backward pass."""
     if kernel_size > _FEW_TAPS:
         return GRAD_TILES["many taps"]
@@ -356,7 +358,7 @@ def window_max_grad(
     winner: Tensor,
     short_winner: Tensor,
     place: Tensor,
-    plan: GraphPlan,
+    plan: GpuPlan,
     shape: torch.Size,
     kernel_size: int,
 ) -> Tensor:

@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops import reference
+from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.aggregate import store_item, sum_parts
-from node2seq.ops.triton.fused_window_sum import Sums, fits, scored_window_sum
+from node2seq.ops.triton.dynamic_plan import layout_of
+from node2seq.ops.triton.fused_window_sum import Sums, TapSums
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.plan import GraphPlan, Ranked, Scored, ranked_of
+from node2seq.ops.triton.plan import GpuPlan
 from node2seq.ops.triton.root_features import add_product, matrix_of
 from node2seq.ops.triton.work_items import item, rows_at
 
@@ -147,7 +149,7 @@ def window_sum_grad_kernel(
 def convolve_sum(
     x: Tensor,
     weight: Tensor,
-    sequences: Sequences | Ranked | Scored,
+    sequences: Sequences | Layout | TapSums,
     root: Tensor | None = None,
     bias: Tensor | None = None,
     *,
@@ -180,11 +182,11 @@ class _WindowSum(torch.autograd.Function):
         weight: Tensor,
         root: Tensor | None,
         bias: Tensor | None,
-        sequences: Sequences | Ranked | Scored,
+        sequences: Sequences | Layout | TapSums,
         is_mean: bool,
     ) -> Tensor:
         ctx.sums = Sums(is_mean, root is not None)
-        summed, place, ctx.plan = _tap_sums(plain(x), sequences, weight.size(-3), ctx.sums)
+        summed, place, ctx.plan = _tap_sums(x, sequences, weight.size(-3), ctx.sums)
         ctx.shape = summed.shape[1:]
         summed = summed.flatten(1)  # [N, K * C], or (K + 1) * C
         needs_weight = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
@@ -214,21 +216,20 @@ class _WindowSum(torch.autograd.Function):
 
 
 def _tap_sums(
-    x: Tensor, sequences: Sequences | Ranked | Scored, kernel_size: int, sums: Sums
-) -> tuple[Tensor, Tensor, GraphPlan]:
+    x: Tensor, sequences: Sequences | Layout | TapSums, kernel_size: int, sums: Sums
+) -> tuple[Tensor, Tensor, GpuPlan]:
     """The taps' sums, what the backward pass knows of each entry, and the graph."""
-    if isinstance(sequences, Scored) and sequences.is_scored_by(x):
-        plan = sequences.plan
-        if fits(plan.work, kernel_size, x.size(-1)):
-            return *scored_window_sum(sequences.query, x, plan, kernel_size, sums), plan
-    ranked = ranked_of(sequences)
-    return window_sum(x, ranked, kernel_size, sums), ranked.place, ranked.plan
+    if isinstance(sequences, TapSums):
+        assert sequences.serves(x, kernel_size, sums), "ranked for another convolution"
+        return sequences.summed, sequences.under, sequences.plan
+    layout = layout_of(sequences)
+    return window_sum(plain(x), layout, kernel_size, sums), layout.place, layout.plan
 
 
-def window_sum(x: Tensor, ranked: Ranked, kernel_size: int, sums: Sums) -> Tensor:
+def window_sum(x: Tensor, layout: Layout, kernel_size: int, sums: Sums) -> Tensor:
     """What each tap meets over all windows, [N, K, C]."""
-    work, channels = ranked.plan.work, x.size(-1)
-    out = sums.empty(x, ranked.rows.num_rows, kernel_size)
+    work, channels = layout.plan.work, x.size(-1)
+    out = sums.empty(x, layout.rows.num_rows, kernel_size)
     if sums.with_own:
         out[:, kernel_size] = x
     parts = x.new_empty(work.parts, kernel_size, channels)
@@ -238,7 +239,7 @@ def window_sum(x: Tensor, ranked: Ranked, kernel_size: int, sums: Sums) -> Tenso
         window_sum_kernel,
         (work.items, blocks, taps),
         x,
-        ranked.index,
+        layout.index,
         work.item_row,
         work.item_first,
         work.ptr,
@@ -260,7 +261,7 @@ def window_sum(x: Tensor, ranked: Ranked, kernel_size: int, sums: Sums) -> Tenso
     return out
 
 
-def window_sum_grad(prefix: Tensor, place: Tensor, plan: GraphPlan, kernel_size: int, sums: Sums) -> Tensor:
+def window_sum_grad(prefix: Tensor, place: Tensor, plan: GpuPlan, kernel_size: int, sums: Sums) -> Tensor:
     """The gradient of the sources' rows, [M, C], from prefix sums of the taps' gradients [N, K, C].
 
     Of each entry it needs the position (32 bits) or the taps that it lies under (8 bits).

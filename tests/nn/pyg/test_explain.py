@@ -30,9 +30,9 @@ class CountedConv(Node2SeqConv):
 
     propagated = 0
 
-    def _propagate_messages(self, *args: Any, **kwargs: Any):
+    def convolve_messages(self, *args: Any, **kwargs: Any):
         self.propagated += 1
-        return super()._propagate_messages(*args, **kwargs)
+        return super().convolve_messages(*args, **kwargs)
 
 
 class Network(nn.Module):

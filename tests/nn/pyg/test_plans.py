@@ -13,6 +13,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.models import Node2Seq
 from node2seq.ops import PLANS
+from node2seq.ops.candidates import Candidates
 
 
 def _built(call) -> int:
@@ -33,8 +34,23 @@ def test_one_plan_for_all_layers_and_epochs():
     assert _built(train) == 1
     assert _built(train) == 0
     assert _built(lambda: layer(add_self_loops=False)(x, edges)) == 1  # another graph
-    assert _built(lambda: layer(hops=2)(x, edges)) == 1  # who lies within two hops
-    assert _built(lambda: layer(hops=2, seed=1)(x, edges)) == 0
+
+
+def test_candidates_are_listed_once_per_graph_and_hops(monkeypatch):
+    x, edges = random_graph(20, 60)
+    listed, original = [], Candidates._list
+
+    def counted(candidates):
+        listed.append(candidates.hops)
+        return original(candidates)
+
+    monkeypatch.setattr(Candidates, "_list", counted)
+    for _ in range(2):
+        for conv in (layer(hops=2), layer(hops=2, seed=1), layer(hops=3)):
+            conv(x, edges).sum().backward()
+    assert listed == [2, 3]
+    layer(hops=2)(x, edges.clone())
+    assert listed == [2, 3, 2]
 
 
 def test_the_network_builds_one_plan_for_each_kind_of_layer():

@@ -18,7 +18,7 @@ from node2seq import Node2SeqConv, Node2SeqError, ops
 from node2seq.data import load
 from node2seq.ops import reference
 
-pool = pytest.importorskip("node2seq.ops.native.pool", reason="numba is not installed")
+pool = pytest.importorskip("node2seq.ops.native.runtime", reason="numba is not installed")
 native: ModuleType = ops.choose_backend("native", torch.ones(1))
 
 
@@ -44,7 +44,7 @@ def whole_numbers(rows: int, channels: int, dtype: torch.dtype = torch.float32, 
     return torch.randint(-1, 2, (rows, channels), generator=generator).to(dtype)
 
 
-def assert_same_ranking(found: ops.Ranking, expected: ops.Ranking) -> None:
+def assert_same_ranking(found: ops.Ranking | ops.Positions, expected: ops.Ranking | ops.Positions) -> None:
     for name, a, b in zip(("node", "score", "entry"), found, expected, strict=True):
         assert torch.equal(a, b), name
 
@@ -52,15 +52,15 @@ def assert_same_ranking(found: ops.Ranking, expected: ops.Ranking) -> None:
 def step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> list[Tensor]:
     """Ranks, convolves, and goes back: everything that the layer asks of the backend."""
     x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
-    ranking = native.arrange(x.detach(), x.detach(), sequences)
-    out = getattr(native, f"convolve_{readout}")(x, weight, ranking.ranked(sequences, 1))
+    ranking = native.score_and_rank(x.detach(), x.detach(), sequences)
+    out = getattr(native, f"convolve_{readout}")(x, weight, ranking.layout)
     out = out[0] if readout == "max" else out
     return [*ranking, out.detach(), *torch.autograd.grad(out.square().sum(), [x, weight])]
 
 
 def test_the_layer_chooses_it_for_graphs_worth_it(monkeypatch):
     """And it gives what the reference gives: whole numbers, so to the last bit."""
-    monkeypatch.setattr("node2seq.ops.late._FEWEST_ENTRIES", 200)
+    monkeypatch.setattr("node2seq.ops.dispatch._FEWEST_ENTRIES", 200)
     edges = literal.random_graph(0, undirected=True, num_nodes=60)
     edges = torch.cat([edges, torch.stack([torch.zeros(59, dtype=torch.int64), torch.arange(1, 60)])], dim=1)
     x = whole_numbers(60, 4)
@@ -138,7 +138,7 @@ def test_the_order_of_ties_on_rows_of_every_length(dtype, seed):
     assert int(length.max()) > 300
     assert bool((length < 90).any())
     x = whole_numbers(400, 3, dtype, seed)
-    assert_same_ranking(native.arrange(x, x, sequences), ops.arrange(x, x, sequences, backend=reference))
+    assert_same_ranking(native.score_and_rank(x, x, sequences), ops.rank(x, x, sequences, backend=reference))
 
 
 @pytest.mark.slow
@@ -153,10 +153,10 @@ def test_scores_at_the_edge_of_the_numbers(dtype):
         key = levels[torch.randint(0, levels.numel(), (count, 1), generator=generator)]
         sequences = ops.Sequences(ops.Rows.from_lengths(torch.tensor([count])), torch.arange(count), count)
         query = torch.ones(1, 1, dtype=dtype)
-        found = native.arrange(query, key, sequences)
-        assert_same_ranking(found, ops.arrange(query, key, sequences, backend=reference))
+        found = native.score_and_rank(query, key, sequences)
+        assert_same_ranking(found, ops.rank(query, key, sequences, backend=reference))
         key[3], key[count // 2] = torch.nan, -torch.tensor(torch.nan, dtype=dtype)
-        found = native.arrange(query, key, sequences)
+        found = native.score_and_rank(query, key, sequences)
         assert found.node[:2].tolist() == [3, count // 2]
         assert found.score[2:].isfinite().any()
         assert not found.score[2:].isnan().any()
@@ -175,8 +175,8 @@ def test_same_bits_whatever_the_number_of_threads():
     kernels = native.kernels
 
     def run() -> list[Tensor]:
-        ranking = native.arrange(x, x, sequences)
-        ranked = ranking.ranked(sequences, 1)
+        ranking = native.score_and_rank(x, x, sequences)
+        ranked = ranking.layout
         out, winner = torch.empty(600, 40), torch.empty(600, 40, dtype=torch.int32)
         pool.run(kernels.window_max, plan.cuts, table, plan.ptr, ranked.index, out, winner)
         scattered, gathered = torch.zeros(600, 3, 40), torch.empty(600, 3, 40)
@@ -211,7 +211,7 @@ def test_both_backwards_of_the_maximum_equal_the_reference(edges, backward):
     *_, grad_x, grad_weight = step(sequences, x, weight, "max")
     assert (pool.RUNS - before)[f"window_max_{backward}"] == 1
     x, weight = x.requires_grad_(), weight.requires_grad_()
-    order = ops.arrange(x.detach(), x.detach(), sequences, backend=reference).entry
+    order = ops.rank(x.detach(), x.detach(), sequences, backend=reference).entry
     out, _ = reference.convolve_max(x, weight, sequences.reorder(order))
     for a, b in zip((grad_x, grad_weight), torch.autograd.grad(out.square().sum(), [x, weight]), strict=True):
         assert torch.equal(a, b)
@@ -233,11 +233,10 @@ def test_the_selection_is_that_of_the_plain_one(joint, hops, listed, monkeypatch
         candidates = ops.Candidates(sequences, hops)
         for threshold in (-9.0, 0.0, 1e9, thresholds):
             found = native.select(x, x, sequences, candidates, threshold, joint)
-            expected = ops.arrange(
+            expected = ops.rank(
                 x,
                 x,
                 sequences,
-                candidates=candidates,
                 hops=hops,
                 threshold=threshold,
                 joint=joint,
@@ -254,11 +253,11 @@ def test_the_selection_on_a_real_graph(real_data):
     nodes = data.num_nodes
     sequences = ops.build_sequences(source, target, nodes, nodes, add_self_loops=True, merge_duplicates=True)
     x = whole_numbers(nodes, 8)
-    candidates, before = ops.Candidates(sequences, 2), pool.RUNS["best_listed"]
-    found = ops.arrange(x, x, sequences, candidates=candidates, hops=2, backend=native)
+    before = pool.RUNS["best_listed"]
+    found = ops.rank(x, x, sequences, hops=2, backend=native)
     assert pool.RUNS["best_listed"] == before + 1
     assert bool((found.entry < 0).any())
-    assert_same_ranking(found, ops.arrange(x, x, sequences, candidates=candidates, hops=2, backend=ops.eager))
+    assert_same_ranking(found, ops.rank(x, x, sequences, hops=2, backend=ops.eager))
 
 
 @pytest.mark.slow
@@ -290,8 +289,8 @@ def test_copies_of_a_graph_select_by_the_lists_of_one():
     for copy, part in enumerate(parts):
         node, score, entry = (values[copy * entries : (copy + 1) * entries] for values in found)
         moved = torch.where(part.entry < 0, -1, part.entry + copy * entries)
-        expected = ops.Ranking(part.node + copy * 150, part.score, moved)
-        assert_same_ranking(ops.Ranking(node, score, entry), expected)
+        expected = ops.Positions(part.node + copy * 150, part.score, moved)
+        assert_same_ranking(ops.Positions(node, score, entry), expected)
 
 
 @pytest.mark.slow
@@ -309,7 +308,7 @@ def test_candidates_are_those_of_the_plain_search(hops, monkeypatch):
     found = candidates()
     assert pool.RUNS["list_candidates"] == before + 1
     assert bool((found.index > 2**12).any())
-    monkeypatch.setattr("node2seq.ops.late._FEWEST_ENTRIES", 10**9)
+    monkeypatch.setattr("node2seq.ops.dispatch._FEWEST_ENTRIES", 10**9)
     expected = candidates()
     assert pool.RUNS["list_candidates"] == before + 1
     assert torch.equal(found.rows.ptr, expected.rows.ptr)
@@ -344,19 +343,19 @@ def test_numbers_are_sorted(end):
 
 
 def test_tables_hand_on_their_memory(monkeypatch):
-    tables = native.tables
+    tables = native.runtime
     monkeypatch.setattr(tables, "_kept", {})
     monkeypatch.setattr(tables, "_MOST_BYTES", 100)
-    first, second = tables.Table((2, 5), torch.float64), tables.Table((5,), torch.float32)
+    first, second = tables.Scratch((2, 5), torch.float64), tables.Scratch((5,), torch.float32)
     places = [table.tensor.data_ptr() for table in (first, second)]
     assert places[0] != places[1]
     del first, second
-    small, large = tables.Table((3,), torch.int32), tables.Table((20,), torch.float32)
+    small, large = tables.Scratch((3,), torch.int32), tables.Scratch((20,), torch.float32)
     assert (small.tensor.shape, small.tensor.dtype) == ((3,), torch.int32)
     assert [table.tensor.data_ptr() for table in (large, small)] == places
     del small, large
     assert [memory.numel() for memory in tables._kept.values()] == [20, 80]
-    too_large = tables.Table((101,), torch.uint8)
+    too_large = tables.Scratch((101,), torch.uint8)
     del too_large
     assert not tables._kept
 
@@ -404,7 +403,7 @@ def test_a_process_forked_after_a_parallel_kernel_works_on():
 
     def order() -> np.ndarray:
         # As an array: PyTorch's own threads do not outlive a fork, and it would wait for them.
-        return native.arrange(x, x, sequences).ranked(sequences, 1).index.numpy()
+        return native.score_and_rank(x, x, sequences).layout.index.numpy()
 
     def work() -> None:
         assert pool._helpers is None
@@ -485,7 +484,7 @@ native = ops.choose_backend("native", torch.ones(1))
 source, target = torch.tensor([[0], [1]])
 sequences = ops.build_sequences(source, target, 2, 2, add_self_loops=True, merge_duplicates=True)
 x = torch.tensor([[1.0], [2.0]])
-print(native.arrange(x, x, sequences).node.tolist())
+print(native.score_and_rank(x, x, sequences).node.tolist())
 """
     done = subprocess.run(
         [sys.executable, "-c", code],

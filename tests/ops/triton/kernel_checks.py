@@ -184,7 +184,7 @@ def check_building(nodes: int, edges: int) -> None:
             ):
                 assert ours.dtype == plain.dtype
                 assert torch.equal(ours.cpu(), plain), f"{sizes} {how}"
-            built, alone = plan.plan_of(found), plan.GraphPlan(found)
+            built, alone = plan.plan_of(found), plan.GpuPlan(found)
             assert ("transposed" in vars(built)) == backward
             assert torch.equal(built.index, alone.index)
             _assert_same_work(built.work, alone.work)
@@ -232,8 +232,8 @@ def check_score() -> None:
         query, key = integers(len(LENGTHS), channels), integers(SOURCES, channels)
         expected = reference.score(query, key, sequences)
         assert torch.equal(fused.score(query.float(), key.float(), sequences).double(), expected)
-        found = fused.arrange(query.float(), key.float(), sequences)
-        truth = ops.arrange(query, key, sequences, backend=reference)
+        found = fused.score_and_rank(query.float(), key.float(), sequences)
+        truth = ops.rank(query, key, sequences, backend=reference)
         for ours, plain in zip(found, truth, strict=True):
             assert torch.equal(ours.double(), plain.double())
     query, key = normal(len(LENGTHS), 64), normal(SOURCES, 64)
@@ -263,8 +263,9 @@ def scored_sum(query: Tensor, sequences: ops.Sequences) -> Callable[..., Any]:
     """Scores, order and sum over windows in one, by backend; the order comes from whole numbers."""
 
     def run(backend: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ranking = ops.arrange(query.to(x.dtype), x, sequences, backend=backend)
-        return backend.convolve_sum(x, weight, ranking.ranked(sequences, 1))
+        follows = ops.Convolution(weight.size(-3), "sum")
+        ranking = ops.rank(query.to(x.dtype), x, sequences, then=follows, backend=backend)
+        return backend.convolve_sum(x, weight, ranking.layout)
 
     return run
 
@@ -299,9 +300,10 @@ def whole_layer(readout: str, sequences: ops.Sequences, is_learned: bool) -> Cal
     def run(backend: Any, x: Tensor, weight: Tensor, root: Tensor, bias: Tensor) -> Any:
         ranked = sequences
         if is_learned:
-            ranked = ops.arrange(x, x, sequences, backend=backend).ranked(sequences, 1)
+            follows = ops.Convolution(weight.size(-3), readout, with_root=True)
+            ranked = ops.rank(x, x, sequences, then=follows, backend=backend).layout
         if backend is fused:
-            out, winner = fused.layer(x, weight, root, bias, ranked, readout)
+            out, winner = fused.convolve_with_root(x, weight, root, bias, ranked, readout)
         else:
             step = backend.convolve_max if readout == "max" else backend.convolve_sum
             out = step(x, weight, ranked)
@@ -535,7 +537,7 @@ def check_nan_and_ties() -> None:
     # The NaN that a GPU writes, all bits set: no entry is taken for padding.
     lost = torch.full((60, 3), 0x7FFFFFFF, dtype=torch.int32, device=DEVICE).view(torch.float32)
     some = ragged([0, 3, 7, 9, 60], 60)
-    scored = fused.arrange(lost[:5], lost, some).ranked(some, 1)
+    scored = fused.score_and_rank(lost[:5], lost, some, ops.Convolution(3, "sum")).layout
     sums = fused_window_sum.Sums(is_mean=False, with_own=False)
     summed, under = fused_window_sum.scored_window_sum(lost[:5], lost, plan.plan_of(some), 3, sums)
     assert summed[1:].isnan().all()
@@ -564,7 +566,8 @@ def check_diverged(lengths: list[int], sources: int) -> None:
 
         def run(backend: Any, x: Tensor, weight: Tensor, readout: str = readout) -> Tensor:
             asked, x = query.to(x.dtype).flatten(0, 1), x.flatten(0, 1)
-            ranked = ops.arrange(asked, x, union, backend=backend).ranked(union, 1)
+            follows = ops.Convolution(weight.size(-3), readout)
+            ranked = ops.rank(asked, x, union, then=follows, backend=backend).layout
             out = getattr(backend, f"convolve_{readout}")(x, weight, ranked)
             return (out[0] if readout == "max" else out).view(3, rows, channels)
 
@@ -590,12 +593,15 @@ def check_equal_scores(lengths: list[int], sources: int) -> None:
     for channels in (3, 5, 7, 8, 16, 64):
         query = torch.randn(len(lengths), channels, device=DEVICE)
         key = torch.randn(1, channels, device=DEVICE).repeat(sources, 1)
-        scored = fused.arrange(query, key, sequences).ranked(sequences, 1)
-        place = scored.ranked.place.long() + sequences.rows.ptr[sequences.rows.target]
+        place = (
+            fused.score_and_rank(query, key, sequences).layout.place.long()
+            + sequences.rows.ptr[sequences.rows.target]
+        )
         assert torch.equal(place.sort().values, expected), f"{channels} channels: positions met twice"
         assert torch.equal(place, expected), f"{channels} channels: ties in another order"
         ones = torch.eye(channels, device=DEVICE).repeat(3, 1, 1)
-        out = fused.convolve_sum(key, ones, scored)
+        summed = fused.score_and_rank(query, key, sequences, ops.Convolution(3, "sum")).layout
+        out = fused.convolve_sum(key, ones, summed)
         length = sequences.rows.length()
         met = torch.where(length < 3, length, 3 * (length - 2))
         torch.testing.assert_close(out, met[:, None] * key[0], rtol=1e-4, atol=1e-4)
@@ -663,7 +669,7 @@ def check_empty() -> None:
             assert torch.equal(out, torch.zeros(len(lengths), 2, device=DEVICE))
             for grad in torch.autograd.grad(out.sum(), [x, weight]):
                 assert grad.eq(0).all()
-        ranking = fused.arrange(torch.ones(len(lengths), 2, device=DEVICE), x.detach(), sequences)
+        ranking = fused.score_and_rank(torch.ones(len(lengths), 2, device=DEVICE), x.detach(), sequences)
         assert [values.numel() for values in ranking] == [0, 0, 0]
 
 
@@ -747,8 +753,8 @@ def check_large_hub() -> None:
     lengths = [0, 1, 15, 16, 17, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2048, 2049, 100_000]
     sequences = ragged(lengths, 120_000)
     query, key = integers(len(lengths), 8), integers(120_000, 8)
-    found = fused.arrange(query.float(), key.float(), sequences)
-    for a, b in zip(found, ops.arrange(query, key, sequences, backend=reference), strict=True):
+    found = fused.score_and_rank(query.float(), key.float(), sequences)
+    for a, b in zip(found, ops.rank(query, key, sequences, backend=reference), strict=True):
         assert torch.equal(a.double(), b.double())
     # Winners that stand anywhere in a hub: places beyond 16 bits.
     distinct = torch.stack([torch.randperm(120_000, device=DEVICE) for _ in range(40)], dim=1).double()

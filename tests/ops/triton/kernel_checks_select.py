@@ -21,7 +21,8 @@ from torch import Tensor
 from node2seq import ops
 from node2seq.ops import reference, selection
 from node2seq.ops import triton as fused
-from node2seq.ops.triton.dynamic_plan import DynamicPlan
+from node2seq.ops.fixed_order import rearrange
+from node2seq.ops.triton.dynamic_plan import DynamicPlan, layout_of
 from node2seq.ops.triton.launch import LAUNCHES, Tile
 
 NODES, RUNS = 64, 3
@@ -38,15 +39,13 @@ def graph(nodes: int = NODES, edges: int = 130, hub: int = 30) -> ops.Sequences:
 
 def plainly(key: Tensor, sequences: ops.Sequences, hops: int, threshold: Any, joint: bool) -> ops.Ranking:
     """The selection by the plain twin, in float64."""
-    ties = reference.precedence((key * key).sum(-1))
-    score = reference.score(key, key, sequences)
     reach = ops.Candidates(sequences, hops)
-    return selection.select(reference, key, key, score, ties, sequences, reach, threshold, joint)
+    return selection.select(reference, key, key, sequences, reach, threshold, joint)
 
 
-def assert_same(found: Any, truth: ops.Ranking) -> None:
+def assert_same(found: Any, truth: ops.Ranking | ops.Positions) -> None:
     """Nodes and entries as exact integers, scores of whole numbers too."""
-    for name, ours, plain in zip(truth._fields, found, truth, strict=True):
+    for name, ours, plain in zip(("node", "score", "entry"), found, truth, strict=True):
         assert torch.equal(ours.double(), plain.double()), f"another {name}"
 
 
@@ -87,7 +86,7 @@ def check_runs() -> None:
     entries = sequences.rows.num_entries
     nodes = torch.cat([ranking.node + run * NODES for run, ranking in enumerate(alone)])
     own = [torch.where(r.entry < 0, -1, r.entry + run * entries) for run, r in enumerate(alone)]
-    truth = ops.Ranking(nodes, torch.cat([ranking.score for ranking in alone]), torch.cat(own))
+    truth = ops.Positions(nodes, torch.cat([ranking.score for ranking in alone]), torch.cat(own))
     flat, every = keys.float().view(-1, 3), limits.repeat_interleave(NODES)
     for at_once, launches in ((2**30, 1), (1, RUNS)):
         LAUNCHES.clear()
@@ -153,8 +152,8 @@ def check_gradients() -> None:
     counts = torch.bincount(found.node, minlength=NODES)
     assert int(counts.max()) > 16, "no source is longer than two items"
     assert int(counts.min()) == 0
-    ranked = found.ranked(sequences, 3)
-    truth = plainly(key, sequences, 3, 1e9, True).ranked(sequences, 3)
+    ranked = found.layout
+    truth = plainly(key, sequences, 3, 1e9, True).layout
     for readout in ("max", "sum"):
         ours = _gradients(ranked, fused, readout, torch.float32)
         plain = _gradients(truth, reference, readout, torch.float64)
@@ -162,10 +161,11 @@ def check_gradients() -> None:
             assert torch.equal(a.double(), b.double()), f"{readout}: result {place} differs"
     assert LAUNCHES["choose_kernel"]
     assert LAUNCHES["sum_parts_kernel"]
-    again: Any = ops.rearrange(found, sequences, seed=None)
-    assert_same(again, ops.rearrange(plainly(key, sequences, 3, 1e9, True), sequences, seed=None))
-    assert isinstance(again.ranked(sequences, 3).plan, DynamicPlan), "its plan would wait for the device"
-    assert torch.equal(again.ranked(sequences, 3).index.long(), again.node)
+    again = rearrange(found, hops=3, seed=None)
+    assert_same(again, rearrange(plainly(key, sequences, 3, 1e9, True), hops=3, seed=None))
+    layout = layout_of(again.layout)
+    assert isinstance(layout.plan, DynamicPlan), "its plan would wait for the device"
+    assert torch.equal(layout.index.long(), again.node)
 
 
 def check_dropout() -> None:
@@ -226,7 +226,7 @@ def check_capture() -> None:
     def step() -> list[Tensor]:
         with torch.no_grad():
             ranking = fused.select(x, x, union, reach, 1.0, True)
-        ranked = ranking.ranked(union, 2)
+        ranked = ranking.layout
         total = fused.convolve_max(x, weight, ranked)[0].square().sum()
         total = total + fused.convolve_sum(x, weight, ranked).square().sum()
         return [ranking.node, *torch.autograd.grad(total, x)]

@@ -9,6 +9,7 @@ sizes of that launch instead of running it.
 import json
 import pkgutil
 import sys
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -169,8 +170,8 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
     fused.attention(source, target, sequences, 0.2).sum().backward()
     for channels in (64, 5):
         x = torch.zeros(3000, channels, requires_grad=True)
-        scored = fused.arrange(torch.zeros(9, channels), x.detach(), sequences).ranked(sequences, 1)
-        sort_rows(torch.zeros(rows.num_entries), torch.arange(3000), scored.ranked.plan)
+        rank = partial(fused.score_and_rank, torch.zeros(9, channels), x.detach(), sequences)
+        sort_rows(torch.zeros(rows.num_entries), torch.arange(3000), rank().layout.plan)
         weight = torch.zeros(rows.num_entries, requires_grad=True)
         fused.aggregate(x, sequences, weight).sum().backward()
         for graph, count in ((sequences, 32), (without_hubs, 8)):
@@ -180,7 +181,8 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
             taps = torch.zeros(kernel_size, channels, channels, requires_grad=True)
             fused.convolve_max(x, taps, sequences)[0].sum().backward()
             fused.convolve_sum(x, taps, sequences).sum().backward()
-            fused.convolve_sum(x, taps, scored).sum().backward()
+            summed = rank(ops.Convolution(kernel_size, "sum")).layout
+            fused.convolve_sum(x, taps, summed).sum().backward()
     _compile_layer(kernel_sizes)
     return compiler
 
@@ -206,12 +208,13 @@ def _compile_layer(kernel_sizes: tuple[int, ...]) -> None:
     sequences = ops.Sequences(rows, torch.where(index < 300, 0, index), 3000)
     root, bias = torch.zeros(64, 64, requires_grad=True), torch.zeros(64, requires_grad=True)
     x = torch.zeros(3000, 64, requires_grad=True)
-    scored = fused.arrange(x.detach(), x.detach(), sequences).ranked(sequences, 1)
     for kernel_size in kernel_sizes:
         taps = torch.zeros(kernel_size, 64, 64, requires_grad=True)
         for readout in ("max", "sum", "mean"):
+            follows = ops.Convolution(kernel_size, readout, with_root=True)
+            scored = fused.score_and_rank(x.detach(), x.detach(), sequences, follows).layout
             for order in (sequences, scored):
-                fused.layer(x, taps, root, bias, order, readout)[0].sum().backward()
+                fused.convolve_with_root(x, taps, root, bias, order, readout)[0].sum().backward()
 
 
 if __name__ == "__main__":

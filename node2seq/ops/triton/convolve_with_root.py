@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.plan import Ranked, Scored
+from node2seq.ops.triton.fused_window_sum import TapSums
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum
 
 
-def layer(
+def convolve_with_root(
     x: Tensor,
     weight: Tensor,
     root: Tensor,
     bias: Tensor | None,
-    sequences: Sequences | Ranked | Scored,
+    sequences: Sequences | Layout | TapSums,
     readout: str,
 ) -> tuple[Tensor, Tensor | None]:
     """The convolution over each sequence, its readout, and the own rows with their bias, [N, D].
@@ -24,5 +25,6 @@ def layer(
         The output, and for ``readout="max"`` the winning window of each channel.
     """
     if readout == "max":
+        assert not isinstance(sequences, TapSums), "ranked for another convolution"
         return convolve_max(x, weight, sequences, root, bias)
     return convolve_sum(x, weight, sequences, root, bias, is_mean=readout == "mean"), None

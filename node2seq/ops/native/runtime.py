@@ -1,4 +1,4 @@
-"""Who runs the loops: the calling thread, and as many others as PyTorch would use.
+"""What the loops run on: the calling thread and as many others as PyTorch would use, and scratch memory.
 
 Numba has thread pools of its own; one of them ends a process that was forked after it was used, the other one
 ends a process in which two threads use it at once. These threads are plain ones: a forked process starts its
@@ -7,7 +7,9 @@ own, and callers share them.
 
 from __future__ import annotations
 
+import math
 import os
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,8 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from node2seq.ops.tracing import lasting
+
 # How often each kernel was run: which path was taken cannot be seen in the results.
 RUNS: Counter[str] = Counter()
+
+# So many bytes are kept in all, for as long as the process lives.
+_MOST_BYTES = 2**28
+
+_kept: dict[int, Tensor] = {}  # bytes, by the id of their tensor; threads may take and leave at once
 
 _helpers: ThreadPoolExecutor | None = None
 _size = 0
@@ -77,3 +86,41 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+class Scratch:
+    """A table that a pass works out and then throws away: a tensor of any content.
+
+    Fresh memory comes in pages that the system has to clear, one by one: for a table that is written and read
+    once this takes longer than the product that fills it. So a few are kept: the memory goes to the next one
+    when this object is gone.
+
+    Args:
+        shape (sequence): Its shape.
+        dtype (torch.dtype): Its type.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
+        size = math.prod(shape) * dtype.itemsize
+        memory = _take(size)
+        self.tensor = memory[:size].view(dtype).view(tuple(shape))
+        weakref.finalize(self, _leave, memory).atexit = False
+
+
+def _take(size: int) -> Tensor:
+    for memory in sorted(_kept.values(), key=Tensor.numel):
+        # Another thread may have taken it.
+        if memory.numel() >= size and _kept.pop(id(memory), None) is not None:
+            return memory
+    with lasting():
+        return torch.empty(size, dtype=torch.uint8)
+
+
+def _leave(memory: Tensor) -> None:
+    _kept[id(memory)] = memory
+    total = sum(other.numel() for other in list(_kept.values()))
+    for oldest in list(_kept):
+        if total <= _MOST_BYTES:
+            break
+        dropped = _kept.pop(oldest, None)
+        total -= 0 if dropped is None else dropped.numel()

@@ -1,0 +1,138 @@
+"""What :class:`node2seq.nn.conv.node2seq.Node2SeqConv` asks of its options and of its input."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
+from torch_geometric.nn import Linear
+from torch_geometric.typing import Size
+
+from node2seq import ops
+from node2seq.errors import Node2SeqError, check_choice
+
+CHOICES = {
+    "readout": ("max", "mean", "sum"),
+    "root": ("projected", "input"),
+    "nonlocal_order": ("joint", "local-first"),
+    "order": ("attention", "degree", "random"),
+    "taps": ("full", "depthwise", "scalar"),
+}
+_AT_LEAST_ONE = {
+    "kernel_size": "the number of taps of the convolution",
+    "hops": "how far away neighbours may be",
+    "out_channels": "the size of each output sample",
+}
+
+
+def check_options(
+    in_channels: Any, backend: str, threshold: Any, message_passing: dict, **options: Any
+) -> None:
+    """Raises an error if an option of the layer, or one that is for its base class, makes no sense."""
+    for name, meaning in _AT_LEAST_ONE.items():
+        value = options[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Node2SeqError(
+                f"{name}={value!r}", f"it is {meaning}, at least 1", "Pass a whole number from 1 up"
+            )
+    pair = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels,) * 2
+    if len(pair) != 2 or any(isinstance(c, bool) or not isinstance(c, int) or c < -1 or c == 0 for c in pair):
+        raise Node2SeqError(
+            f"in_channels={in_channels!r}",
+            "it is the size of each input sample, or one for sources and one for targets",
+            "Pass a whole number from 1 up, -1 to take it from the first input, or a tuple of two such",
+        )
+    for name, choices in CHOICES.items():
+        check_choice(name, options[name], choices)
+    ops.check_backend(backend)
+    if not isinstance(threshold, (int, float)) or threshold != threshold:
+        raise Node2SeqError(
+            f"threshold={threshold!r}", "scores are compared with it", "Pass a number, such as 0.0"
+        )
+    if message_passing.get("decomposed_layers", 1) != 1:
+        raise Node2SeqError(
+            f"decomposed_layers={message_passing['decomposed_layers']!r}",
+            "the order of the neighbours depends on all channels together",
+            "Leave it out",
+        )
+    if message_passing.pop("aggr", None) is not None:
+        raise Node2SeqError(
+            "aggr", "the windows of the sorted sequence are combined by readout", "Pass readout instead"
+        )
+
+
+def check_features(
+    x: Any, size: Size, source: int, lin: Linear, lin_dst: Linear | None, validate: bool
+) -> tuple[Tensor, Tensor]:
+    """The features of the sources and of the targets, or an error if the layer cannot work on them.
+
+    Args:
+        x: The features: of all nodes, or a pair in the order of the rows of the edge index.
+        size (tuple): The number of nodes on each side, if it is given.
+        source (int): Which of a pair are the sources.
+        lin (Linear): What the sources are projected with.
+        lin_dst (Linear, optional): What the targets are projected with, where not with the same.
+        validate (bool): Whether to look for NaN and infinity.
+    """
+    pair = x if isinstance(x, (tuple, list)) else (x, x)
+    if len(pair) != 2:
+        raise Node2SeqError(
+            f"x is a {type(x).__name__} of {len(pair)}",
+            "a graph has one kind of nodes, or sources and targets",
+            "Pass a tensor, or a tuple of two",
+        )
+    x_src, x_dst = pair[source], pair[1 - source]
+    if x_src is None or x_dst is None:
+        missing = "source" if x_src is None else "target"
+        raise Node2SeqError(
+            f"x=({', '.join('None' if part is None else 'Tensor' for part in pair)})",
+            "each target's features are the query that its sources' features are scored against",
+            f"Pass the {missing} nodes' features too",
+        )
+    is_one = x_src is x_dst
+    _check_matrix("x" if is_one else "x_source", x_src, lin, x_src, validate)
+    if not is_one or lin_dst is not None:  # otherwise one look is enough
+        # A lazy projection that both sides share takes its width from the sources.
+        like = x_src if lin_dst is None else x_dst
+        _check_matrix("x" if is_one else "x_target", x_dst, lin_dst or lin, like, validate)
+    for side, features, count in (
+        ("source", x_src, None if size is None else size[source]),
+        ("target", x_dst, None if size is None else size[1 - source]),
+    ):
+        if count is not None and count != features.size(-2):
+            raise Node2SeqError(
+                f"size={tuple(size or ())}",
+                f"there are features for {features.size(-2)} {side} nodes, not {count}",
+                "Pass one feature row per node, or leave size out",
+            )
+    return x_src, x_dst
+
+
+def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> None:
+    """One side's features; ``like`` has the width that a projection without weights will take."""
+    is_lazy = isinstance(lin.weight, UninitializedParameter)
+    is_matrix = isinstance(x, (Tensor, ops.SparseRows))
+    if not is_matrix or not (x.dim() == 2 or (x.dim() == 3 and not is_lazy and lin.weight.dim() == 3)):
+        given = f"a tensor of shape {list(x.shape)}" if is_matrix else type(x).__name__
+        raise Node2SeqError(
+            f"{name} is {given}", "node features are a matrix", "Pass shape [num_nodes, channels]"
+        )
+    if not x.is_floating_point():
+        raise Node2SeqError(
+            f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
+        )
+    width = like.size(-1) if is_lazy else lin.weight.size(-1)
+    if x.size(-1) != width:
+        raise Node2SeqError(
+            f"{name} has {x.size(-1)} channels",
+            f"the layer projects it from {width}",
+            f"Pass {width} channels, or make the layer with another in_channels: a tuple of two "
+            "where sources and targets differ",
+        )
+    if validate and not ops.is_tracing() and not bool(x.isfinite().all()):
+        x = ops.dense(x)
+        row, column = (~x.isfinite()).nonzero()[0].tolist()
+        raise Node2SeqError(
+            f"{name}[{row}, {column}] is {float(x[row, column])}",
+            "features have to be finite, or every score that they enter is lost",
+            "Replace missing values before training, for instance with torch.nan_to_num",
+        )

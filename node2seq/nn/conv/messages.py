@@ -1,0 +1,107 @@
+"""Message passing, edge by edge: what explainers and hooks see of a layer that convolves over sequences."""
+
+# No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import Adj
+from torch_geometric.utils import softmax
+
+from node2seq import ops
+from node2seq.nn.adjacency import edges_of
+
+
+class SequenceMessages(MessagePassing):
+    """The base of a layer whose convolution can run over single messages too.
+
+    Args:
+        **kwargs: See :class:`torch_geometric.nn.MessagePassing`.
+    """
+
+    # PyG would read the arguments off the source of the class, and misreads some subclasses.
+    propagate_type: ClassVar = {
+        "x": Tensor,
+        "alpha": Tensor,
+        "key": Tensor,
+        "entry_of_edge": Tensor,
+        "convolution": Any,
+    }
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # PyG puts generated code that explainers cannot enter in the place of a class's `propagate`, and
+        # keeps the original for them. What a subclass inherits must not pass for the original.
+        if "propagate" not in cls.__dict__:
+            cls.propagate = MessagePassing.propagate
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(aggr=None, node_dim=0, **kwargs)
+        # MessagePassing orders pairs by the rows of edge_index; the flow says which of them is the source.
+        self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
+
+    def convolve_messages(
+        self,
+        edge_index: Adj,
+        query: Tensor,
+        key: Tensor,
+        weight: Tensor,
+        ranking: ops.Ranking,
+        readout: str,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What :func:`node2seq.ops.convolve` gives, by way of a message for each edge."""
+        shape, query, key = query.shape, query.flatten(0, -2), key.flatten(0, -2)
+        source, target = edges_of(edge_index, self.flow)
+        sequences = ranking.sequences
+        rows, span = sequences.rows, max(sequences.num_sources, 1)
+        entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
+
+        # The attention that explainers read: the softmax of the scores over each node's neighbours.
+        with torch.no_grad():
+            score = ops.reference.score(query, key, sequences)
+            alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)[entry_of_edge]
+
+        # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
+        # and sparse matrices not in every layout: messages need the sources and plain edges only.
+        sizes = (sequences.num_sources, rows.num_rows)
+        winners: list[Tensor | None] = []
+        out = self.propagate(
+            torch.stack([source, target] if self._source == 0 else [target, source]),
+            size=(sizes[self._source], sizes[self._target]),
+            x=key,
+            alpha=alpha,
+            key=key,
+            entry_of_edge=entry_of_edge,
+            convolution=(weight, ranking, readout, winners),
+        )
+        return out.view(shape), winners[0] if winners else None
+
+    def message(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        x_j: Tensor,
+        alpha: Tensor,  # noqa: ARG002 (explainers read alpha off this call)
+    ) -> Tensor:
+        """One row for each edge that was passed in, in that order."""
+        return x_j
+
+    def aggregate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, inputs: Tensor, key: Tensor, entry_of_edge: Tensor, convolution: Any
+    ) -> Tensor:
+        """Merges duplicate edges, brings messages into their order and convolves over them.
+
+        Self entries that were added and non-local nodes are no edges: their rows come from ``key``.
+        """
+        weight, ranking, readout, winners = convolution
+        rows = ranking.sequences.rows
+        entries = rows.num_entries
+        merged = inputs.new_zeros(entries, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
+        edges = entry_of_edge.new_zeros(entries).scatter_add(0, entry_of_edge, torch.ones_like(entry_of_edge))
+        merged = merged / edges.clamp(min=1)[:, None]
+        table = torch.cat([merged, key])
+        is_edge = (ranking.entry >= 0) & (edges > 0)[ranking.entry]
+        row = torch.where(is_edge, ranking.entry, entries + ranking.node)
+        ordered = ops.Ranking.given(ops.Sequences(rows, row, table.size(0)), ops.reference)
+        out, winner = ops.convolve(table, weight, ordered, readout)
+        winners.append(winner)
+        return out

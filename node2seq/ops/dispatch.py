@@ -1,0 +1,158 @@
+"""The contract of the backends, and the one place that chooses among them.
+
+Each backend is a module with the same functions and the same results:
+
+=================  =======================================================================================
+``score``          the inner product of each entry's target and source, [E]
+``precedence``     who goes first where scores tie, [M]
+``rank``           the entry at each position, by target, score descending, precedence, [E]; exact integers
+``convolve_max``   the 1D convolution over each sequence and its largest window per channel, [N, D]
+``convolve_sum``   the same with the sum over windows
+``aggregate``      the weighted sum of each target's sources, [N, D]; differentiable in the weights too
+``attention``      the softmax over each sequence of an activated sum of two terms, [E]
+``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
+=================  =======================================================================================
+
+and may have functions that take several of these steps at once:
+
+======================  ==================================================================================
+``score_and_rank``      from features to a :class:`node2seq.ops.ranking.Ranking`
+``select``              the whole non-local selection, to a :class:`node2seq.ops.ranking.Ranking` too
+``convolve_with_root``  the convolution, its readout, the own features and the bias
+``drop``                counter-based dropout
+======================  ==================================================================================
+
+``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
+``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
+imported when first used. Under ``torch.compile`` they run within the opaque ops of
+:mod:`node2seq.ops.compiled`; what is exported takes ``reference``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from node2seq.errors import Node2SeqError, check_choice
+from node2seq.ops import eager, reference
+from node2seq.ops.tracing import is_exporting
+
+# Those that run everywhere.
+BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
+BACKEND_NAMES = ("auto", *BACKENDS, "native", "triton")
+
+NATIVE_DTYPES = (torch.float32, torch.float64)
+# Below so many entries, the seconds that numba takes to load are better spent on training.
+_FEWEST_ENTRIES = 2**13
+
+_CANNOT_EXPORT = {
+    "eager": "its grouped sorts depend on values",
+    "native": "its loops are compiled by numba, which PyTorch cannot look into",
+    "triton": "the sizes of its work depend on values",
+}
+
+# What wraps a backend while a graph is compiled. `compiled` is built on this module and enters itself here.
+WRAPPERS: list[Callable[[str], Any]] = []
+
+
+def check_backend(name: str) -> None:
+    """Raises an error if there is no backend of that name."""
+    check_choice("backend", name, BACKEND_NAMES)
+
+
+def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
+    """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot.
+
+    Args:
+        name (str): The user's choice.
+        x (torch.Tensor): The features that it is to work on.
+        entries (int): The number of entries of all sequences together; few are not worth loading numba.
+    """
+    if torch.compiler.is_compiling():
+        if not is_exporting():
+            return WRAPPERS[0](name)
+        if name in _CANNOT_EXPORT:
+            raise Node2SeqError(
+                f"backend={name!r}",
+                f"{_CANNOT_EXPORT[name]} and cannot be exported",
+                "Use backend='auto' or 'reference' here",
+            )
+        return reference
+    if name == "auto":
+        return fastest_for(x, entries) or eager
+    if name == "native":
+        return _native_for(x)
+    if name == "triton":
+        return _triton_for(x)
+    return BACKENDS[name]
+
+
+def fastest_for(x: Tensor, entries: int) -> ModuleType | None:
+    """The loops or the kernels if they can work on such values; few entries are not worth loading them."""
+    if x.is_cuda:
+        return fused_kernels() if x.dtype == torch.float32 else None
+    return loops_for(entries) if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None
+
+
+def loops_for(entries: int) -> ModuleType | None:
+    """The backend of loops, but nothing for a graph of so few entries that it is not worth loading them."""
+    return _load("native", "numba") if entries >= _FEWEST_ENTRIES else None
+
+
+def fused_kernels() -> ModuleType | None:
+    """The backend of Triton's fused kernels, or nothing without Triton."""
+    return _load("triton", "triton")
+
+
+@cache
+def _load(name: str, needed: str) -> ModuleType | None:
+    """A backend, or nothing where the package that it needs is not installed."""
+    try:
+        return import_module(f"node2seq.ops.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != needed:
+            raise
+        return None
+
+
+def _native_for(x: Tensor) -> ModuleType:
+    """The compiled loops, or an error if they cannot work on ``x``."""
+    loops = _load("native", "numba")
+    if loops is None:
+        raise Node2SeqError(
+            "backend='native'",
+            "numba is not installed",
+            "Use backend='auto', or pip install 'node2seq[native]'",
+        )
+    if x.device.type != "cpu" or x.dtype not in NATIVE_DTYPES:
+        raise Node2SeqError(
+            f"backend='native' with {x.dtype} features on {x.device}",
+            "its loops work in float32 and float64 on a CPU",
+            "Use backend='auto', which takes another backend where it has to",
+        )
+    return loops
+
+
+def _triton_for(x: Tensor) -> ModuleType:
+    """The fused kernels, or an error if they cannot work on ``x``."""
+    fused = fused_kernels()
+    if fused is None:
+        raise Node2SeqError(
+            "backend='triton'", "Triton is not installed", "Use backend='auto', or pip install triton"
+        )
+    # Triton's interpreter runs the kernels on a CPU, for tests.
+    runs_there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    if not runs_there or x.dtype != torch.float32:
+        raise Node2SeqError(
+            f"backend='triton' with {x.dtype} features on {x.device}",
+            "its kernels work in float32 on an NVIDIA GPU",
+            "Use backend='auto', which takes another backend where it has to",
+        )
+    return fused

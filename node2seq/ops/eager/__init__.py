@@ -1,0 +1,23 @@
+"""The fast twin in plain PyTorch: gathers by ``embedding_bag``, grouped sorts, hand-written backwards.
+
+Deterministic on CPU and GPU: sums run over each bag in order, and what has to be scattered goes through
+``index_put_(accumulate=True)`` on a GPU, which sorts, instead of ``scatter_add_``, which races.
+"""
+
+from node2seq.ops.eager.aggregate import aggregate
+from node2seq.ops.eager.attention import attention
+from node2seq.ops.eager.largest import largest
+from node2seq.ops.eager.ranking import precedence, rank, score
+from node2seq.ops.eager.window_max import convolve_max
+from node2seq.ops.eager.window_sum import convolve_sum
+
+__all__ = [
+    "aggregate",
+    "attention",
+    "convolve_max",
+    "convolve_sum",
+    "largest",
+    "precedence",
+    "rank",
+    "score",
+]

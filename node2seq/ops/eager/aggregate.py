@@ -1,0 +1,86 @@
+"""Weighted sums of rows, in the same order every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from node2seq.ops.eager.ranking import score
+from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.tracing import lasting
+
+# Sums run one after the other within a bag. Cut into parts of 64, a hub's loses no more digits than a
+# pairwise sum would, and keeps more than one thread busy.
+_LONGEST_SUM = 64
+
+
+def aggregate(x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
+    """The weighted sum of each target's source rows, [N, D]; its backward is the same sum transposed."""
+    return _Aggregate.apply(x, sequences, weight)  # pyright: ignore[reportReturnType]
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
+        ctx.sequences = sequences
+        ctx.save_for_backward(weight, x if weight.requires_grad else None)
+        return bag_sum(x, sequences.index, split_bags_once(sequences, "rows", sequences.rows.ptr), weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        weight, x = ctx.saved_tensors
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            sequences = ctx.sequences
+            source_ptr, entries = sequences.transposed
+            bags = split_bags_once(sequences, "sources", source_ptr)
+            grad_x = bag_sum(grad, sequences.rows.target[entries], bags, weight[entries])
+        if ctx.needs_input_grad[2]:
+            grad_weight = score(grad.contiguous(), x, ctx.sequences)
+        return grad_x, None, grad_weight
+
+
+def bag_sum(table: Tensor, index: Tensor, bags: list[Tensor], weight: Tensor | None = None) -> Tensor:
+    """The sum of ``table[index[ptr[i]:ptr[i + 1]]]`` for every i, each in the same order every time.
+
+    Args:
+        table (torch.Tensor): The rows to sum, [M, C].
+        index (torch.Tensor): Which row each entry is, [E].
+        bags (list): Where each bag and its parts begin; see :func:`split_bags`.
+        weight (torch.Tensor, optional): The weight of each entry, [E].
+    """
+    if not index.numel():
+        return table.new_zeros(bags[0].numel() - 1, table.size(-1))
+    *coarser, finest = bags
+    sums = F.embedding_bag(
+        index, table, finest, mode="sum", per_sample_weights=weight, include_last_offset=True
+    )
+    for part_ptr in reversed(coarser):
+        parts = torch.arange(sums.size(0), device=index.device)
+        sums = F.embedding_bag(parts, sums, part_ptr, mode="sum", include_last_offset=True)
+    return sums
+
+
+def split_bags(ptr: Tensor) -> list[Tensor]:
+    """Bags as sums of parts, which are sums of parts again: where each begins, the finest last."""
+    parts = (ptr[1:] - ptr[:-1] + _LONGEST_SUM - 1) // _LONGEST_SUM
+    if not bool((parts > 1).any()):
+        return [ptr]
+    part = Rows.from_lengths(parts)
+    return [*split_bags(part.ptr), torch.cat([ptr[part.target] + part.position() * _LONGEST_SUM, ptr[-1:]])]
+
+
+def split_bags_once(sequences: Sequences, side: str, ptr: Tensor) -> list[Tensor]:
+    """The bags of a graph's own rows, or of its sources; found once, as it makes the host wait for a GPU."""
+    origin, order = sequences.origin or (sequences, None)
+    graph = sequences if order is None else origin  # no order changes it
+    plan = f"eager bags of {side}"
+    if plan not in graph.plans:
+        with lasting():
+            graph.plans[plan] = split_bags(ptr)
+    return graph.plans[plan]

@@ -1,0 +1,149 @@
+"""The steps of the layer, for one run or R of them: rank the neighbours, convolve over them.
+
+Features are [N, C], or [R, N, C] for R runs at once: their graph is the disjoint union of R copies of the one
+that is passed in.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from node2seq.ops import eager
+from node2seq.ops.candidates import candidates_of
+from node2seq.ops.dispatch import choose_backend
+from node2seq.ops.fixed_order import rearrange
+from node2seq.ops.linear import add_bias, linear
+from node2seq.ops.ranking import Convolution, Positions, Ranking, Root, score_and_rank
+from node2seq.ops.selection import select
+from node2seq.ops.sequences import Rows, Sequences
+
+
+def rank(
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    *,
+    hops: int = 1,
+    threshold: float | Tensor = 0.0,
+    joint: bool = True,
+    order: str = "attention",
+    seed: Tensor | None = None,
+    then: Convolution | None = None,
+    backend: Any = "auto",
+) -> Ranking:
+    """Equations 2 to 4: score each target's neighbours, select, and rank. No gradient passes through.
+
+    Args:
+        query (torch.Tensor): The targets' projections, [N, D] or [R, N, D].
+        key (torch.Tensor): The sources' projections, [M, D] or [R, M, D].
+        sequences (Sequences): The neighbours of each target.
+        hops (int): ℓ; with one hop nothing is selected.
+        threshold (float or torch.Tensor): β; one for all, one for each run, [R], or one for each target, [N].
+        joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
+        order (str): What the chosen are sorted by: ``attention``, ``degree`` or ``random``.
+        seed (torch.Tensor, optional): What a random order is drawn with, or each run's, [R].
+        then (Convolution, optional): The convolution over ``key`` that follows.
+        backend (str or module): The user's choice, or what :func:`choose_backend` made of it.
+    """
+    runs, is_shared = key.size(0) if key.dim() == 3 else 1, query is key
+    union = sequences if runs == 1 else sequences.copies(runs)
+    if isinstance(threshold, Tensor) and threshold.numel() == runs:
+        threshold = threshold.to(key.dtype).view(-1, 1).expand(runs, query.size(-2)).reshape(-1)
+    key = key.flatten(0, -2)
+    query = key if is_shared else query.flatten(0, -2)
+    if isinstance(backend, str):
+        backend = choose_backend(backend, key, union.rows.num_entries)
+    if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
+        return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed)
+    with torch.no_grad():
+        if hops == 1 and hasattr(backend, "score_and_rank"):
+            ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
+        elif hops == 1:
+            ranking = score_and_rank(backend, query, key, union)
+        elif torch.compiler.is_compiling():
+            ranking = _select_exported(query, key, union, hops, threshold, joint)
+        else:
+            candidates = candidates_of(sequences, hops).copies(runs)
+            choose = backend.select if hasattr(backend, "select") else partial(select, backend)
+            ranking = choose(query, key, union, candidates, threshold, joint)
+        if order != "attention":
+            ranking = rearrange(ranking, hops, seed)
+    ranking.backend = backend
+    return ranking
+
+
+def convolve(
+    x: Tensor, weight: Tensor, ranking: Ranking, readout: str, root: Root | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Equations 5 and 6, and with a root equation 7 where sources are targets.
+
+    Args:
+        x (torch.Tensor): The sources' projections, [M, C] or [R, M, C].
+        weight (torch.Tensor): The taps, [K, C, D], or those of R runs, [R, K, C, D].
+        ranking (Ranking): Their order.
+        readout (str): ``max``, ``mean`` or ``sum``.
+        root (Root, optional): What the own rows are multiplied with, and the bias that is added.
+
+    Returns:
+        The readout, [N, D] or [R, N, D], and of a maximum the winning window of each channel, [R * N, D].
+    """
+    backend, layout, winner = ranking.backend, ranking.layout, None
+    flat, weight, shape = x.flatten(0, -2), weight.to(x.dtype), (*x.shape[:-2], -1, weight.size(-1))
+    if root is not None:
+        root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
+        if hasattr(backend, "convolve_with_root"):
+            out, winner = backend.convolve_with_root(flat, weight, *root, layout, readout)
+            return out.view(shape), winner
+    if readout == "max":
+        out, winner = backend.convolve_max(flat, weight, layout)
+    else:
+        out = backend.convolve_sum(flat, weight, layout)
+        if readout == "mean":
+            out = out / ranking.sequences.rows.windows(weight.size(-3))[:, None]
+    if root is not None:
+        own = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight)
+        out = add_bias(out.view(own.shape) + own, root.bias)
+    return out.view(shape), winner
+
+
+def _select_exported(
+    query: Tensor, key: Tensor, sequences: Sequences, hops: int, threshold: float | Tensor, joint: bool
+) -> Ranking:
+    rows = sequences.rows
+    arguments = (query, key, rows.ptr, rows.target, sequences.index, hops, threshold, joint)
+    positions = Positions(*_select_traced(*arguments))
+    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
+
+
+@torch.library.custom_op("node2seq::select", mutates_args=())
+def _select_traced(
+    query: Tensor,
+    key: Tensor,
+    ptr: Tensor,
+    target: Tensor,
+    index: Tensor,
+    hops: int,
+    threshold: float,
+    joint: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The selection as one opaque step of a traced graph: only its inside depends on values."""
+    kept = int(ptr[-1])
+    sequences = Sequences(Rows(ptr, target[:kept]), index[:kept], key.size(0))
+    node, score, entry = rank(
+        query, key, sequences, hops=hops, threshold=threshold, joint=joint, backend=eager
+    )
+    left_over = index.numel() - kept
+    return (
+        torch.cat([node, index.new_zeros(left_over)]),
+        torch.cat([score, score.new_zeros(left_over)]),
+        torch.cat([entry, index.new_zeros(left_over)]),
+    )
+
+
+@_select_traced.register_fake
+def _(query: Tensor, _key: Tensor, _ptr: Tensor, _target: Tensor, index: Tensor, *_: object) -> tuple:
+    return torch.empty_like(index), query.new_empty(index.shape), torch.empty_like(index)
