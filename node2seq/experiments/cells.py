@@ -53,7 +53,7 @@ class Run:
 
 
 def cell_of(line: TableLine, column: str) -> Cell | None:
-    """The cell of a line and a column; None if there is no recipe, or no option there to be taken out.
+    """The cell of a line and a column; None if it has no recipe, or not the option that the line takes out.
 
     Any other study that changes nothing there is the main one.
     """

@@ -64,8 +64,8 @@ def search_blocks(efforts: Mapping[Searched, Effort]) -> list[Block]:
         Heading("What the searches took"),
         Paragraph(
             "Settings tried, and below them trainings, of all rounds whose trials are kept in "
-            "`results/trials.jsonl`. Where nothing stands, settings are published ones, were tried by hand, "
-            "or are of the first round, whose trials were lost (see the log)."
+            "`results/trials.jsonl`. Where a cell is empty, the settings are published ones, were tried by "
+            "hand, or are of the first round, whose trials were lost (see the log)."
         ),
         Grid(["", *(COLUMN_TITLES[column] for column in columns)], lines),
     ]
@@ -116,11 +116,11 @@ def history_blocks(makings: Mapping[Cell, Sequence[Sample]], current: Iterable[C
     if lines:
         told = (
             "Once for every cell but these. A cell's rows are retired to `results/retired.jsonl` and made "
-            "anew when its recipe changes."
+            "again when its recipe changes."
         )
         blocks += [Paragraph(told), Grid(["column", "model", "study", "times"], lines)]
     else:
-        blocks.append(Paragraph("Once for every cell: no row was ever made anew."))
+        blocks.append(Paragraph("Once for every cell: no row was ever made again."))
     if dropped:
         blocks += [
             Paragraph("Retired and not made again:"),

@@ -40,9 +40,9 @@ _INTRODUCTION = (
     "Test accuracy in percent: mean ± sample standard deviation over n runs, none dropped. Each run has a "
     "fresh split (but for the fixed ones) and fresh initial weights, both from its seed. The reported epoch "
     "is the one of best validation accuracy, ties by lower validation loss, then the first; the run's test "
-    "nodes are measured at that epoch and choose nothing in the run. Under each figure stand the paper's and "
-    "the difference; under Node2Seq's, whether it is at or above the paper's as printed, within one standard "
-    "error of our mean, or below."
+    "nodes are measured at that epoch and choose nothing in the run. Below each figure are the paper's and "
+    "the difference; below Node2Seq's also whether it is at or above the paper's as printed, within one "
+    "standard error of our mean, or below."
 )
 _VARIANTS = (
     "Three variants, never mixed. Paper: the network and the plain training that the paper describes. Plus: "
@@ -126,7 +126,7 @@ def _data_sets() -> list[Block]:
         Heading("Table 1: data sets"),
         Paragraph(
             "After our preparation: undirected, without self loops and duplicates, edges counted once; "
-            "where the paper prints another number, it stands below."
+            "where the paper prints another number, it is given below ours."
         ),
         Grid(header, lines),
         Paragraph("Known defects:"),

@@ -1,7 +1,6 @@
 """The search with optuna: its sampler learns from all trials, a generation of which is one program.
 
-Its own record is a journal beside the trials. What was asked for when a process was killed is trained
-first by the next one.
+Optuna keeps a journal beside the trials. What a killed process had asked for is trained first on resume.
 """
 
 from __future__ import annotations
@@ -114,14 +113,14 @@ class _OptunaStudy:
             self.study.enqueue_trial({name: self._asked(name, value) for name, value in places.items()})
 
     def finished(self) -> list[Trial]:
-        """The trials of former processes that count."""
+        """The trials that earlier processes finished."""
         from optuna.trial import TrialState
 
         ended = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         return [self._trial(one.params, "before") for one in ended]
 
     def unfinished(self) -> Generation:
-        """What a killed process had asked for, asked again."""
+        """The trials that a killed process had asked for, asked for again."""
         from optuna.trial import TrialState
 
         lost = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -180,7 +179,7 @@ def import_optuna() -> Any:
 
 
 def _distribution(known: Range) -> Any:
-    """Choices as they are; numbers by their place in the range, where equal steps matter alike."""
+    """Choices as they are; numbers by their place in the range, where equal steps matter equally."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     return CategoricalDistribution(known.values) if isinstance(known, Choice) else FloatDistribution(0.0, 1.0)

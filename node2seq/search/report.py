@@ -48,7 +48,7 @@ def render(request: Request, found: SearchResult) -> str:
         "chosen on validation accuracy, without the test nodes of each split"
     )
     if not found.finished:
-        lead += "; the time was spent before the search had ended"
+        lead += "; the time was up before the search had ended"
     blocks: list[Block] = [
         Heading(f"Settings of {request.model} for {request.source.title}", 1),
         Paragraph(lead, "lead"),

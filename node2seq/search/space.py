@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any number of an interval, all alike."""
+    """A number of an interval, drawn uniformly."""
 
     low: float
     high: float
@@ -52,7 +52,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Any positive number of an interval, each order of magnitude alike; a share ``zero`` of all is 0."""
+    """A positive number of an interval, drawn uniformly in its logarithm; 0 with probability ``zero``."""
 
     low: float
     high: float
@@ -89,12 +89,12 @@ class Space:
         return {**self.shape, **self.free}
 
     def without(self, names: Mapping[str, Any]) -> Space:
-        """The space with some settings left out, because they are decided."""
+        """The space with some settings left out, because they are fixed."""
         shape = {name: known for name, known in self.shape.items() if name not in names}
         return Space(shape, {name: known for name, known in self.free.items() if name not in names})
 
     def with_choices(self, choices: Mapping[str, Choice]) -> Space:
-        """The space with some settings left to a few values; those it did not have decide about shapes."""
+        """The space with some settings limited to a few values; those it did not have decide about shapes."""
         free = {name: choices.get(name, known) for name, known in self.free.items()}
         new = {name: choice for name, choice in choices.items() if name not in free}
         return Space({**self.shape, **new}, free)

@@ -1,4 +1,4 @@
-"""The spaces by name and model, and what the paper gives away of its own settings. No logic."""
+"""The spaces by name and model, and what the paper says of its own settings. No logic."""
 
 from __future__ import annotations
 

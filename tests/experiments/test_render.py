@@ -158,7 +158,7 @@ def test_tables_4_and_5_tell_their_paired_difference() -> None:
 def test_retired_rows_are_told() -> None:
     rows = made_up_rows()
     old = with_recipe(rows[:20], "past")
-    assert "no row was ever made anew" in to_markdown(build(rows))
+    assert "no row was ever made again" in to_markdown(build(rows))
     assert "| Cora-F | GCN | main | 2 |" in to_markdown(build(rows, old))
 
 
@@ -178,7 +178,7 @@ def test_times_are_counted_by_what_the_rows_say() -> None:
     assert times([]) == [20]
     assert times(first + second) == [20, 20, 20]
     assert times(first + own + second) == [20, 20, 20, 20]  # its recipe went and came back
-    assert times(own) == [20, 20]  # made anew with the recipe that it had
+    assert times(own) == [20, 20]  # made again with the recipe that it had
     assert times(first[:5]) == [5, 20]  # stopped after five seeds
     in_two_calls = [replace(row, call="third" if row.key.seed < 7 else "fourth") for row in first]
     assert times(in_two_calls) == [20, 20]
@@ -191,7 +191,7 @@ def test_a_cell_that_was_dropped_was_not_made_twice() -> None:
     rows = made_up_rows()
     dropped = [changed(row, study="without node dropout") for row in with_recipe(rows[60:], "past")]
     told = section(to_markdown(build(rows, dropped)), "How often")
-    assert "Once for every cell: no row was ever made anew." in told
+    assert "Once for every cell: no row was ever made again." in told
     assert "not made again" in told
     assert "- Texas, Node2Seq, without node dropout: once\n" in told
     assert "| Texas |" not in told
