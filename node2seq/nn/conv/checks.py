@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric.nn import Linear
@@ -58,6 +59,32 @@ def check_options(
         raise Node2SeqError(
             "aggr", "the windows of the sorted sequence are combined by readout", "Pass readout instead"
         )
+
+
+def check_arguments(others: tuple, size: Any) -> None:
+    """Raises an error if something follows the edges by position, or if ``size`` is no pair of numbers."""
+    for other in others:
+        if other is not None:
+            raise Node2SeqError(
+                f"a {type(other).__name__} after edge_index",
+                "this layer takes neither edge weights nor attributes",
+                "Leave it out; pass the number of nodes by name, as size=(num_sources, num_targets)",
+            )
+    if size is None:
+        return
+    if not isinstance(size, (tuple, list)):
+        given = f"size of type {type(size).__name__}"
+    elif len(size) != 2:
+        given = f"size of length {len(size)}"
+    else:
+        whole = (int, torch.SymInt)  # of which the second are traced
+        wrong = [c for c in size if c is not None and (not isinstance(c, whole) or isinstance(c, bool))]
+        if not wrong:
+            return
+        given = f"size with a {type(wrong[0]).__name__}"
+    raise Node2SeqError(
+        given, "it is the number of nodes on each side", "Pass two whole numbers; each may be None"
+    )
 
 
 def check_features(

@@ -13,7 +13,7 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.nn.adjacency import sequences_of
-from node2seq.nn.conv.checks import check_features, check_options
+from node2seq.nn.conv.checks import check_arguments, check_features, check_options
 from node2seq.nn.conv.messages import SequenceMessages
 from node2seq.nn.hooks import has_message_hooks, is_plain_linear
 
@@ -196,6 +196,7 @@ class Node2SeqConv(SequenceMessages):
         self,
         x: Tensor | OptPairTensor,
         edge_index: Adj,
+        *others: None,
         size: Size = None,
         return_trace: bool = False,
     ) -> Any:
@@ -204,9 +205,11 @@ class Node2SeqConv(SequenceMessages):
         Args:
             x (torch.Tensor or (torch.Tensor, torch.Tensor)): The node features.
             edge_index (torch.Tensor or SparseTensor): The edges.
+            *others (None): Where other layers take edge weights and attributes; this layer takes neither.
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
         """
+        check_arguments(others, size)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
         # Single messages: for an explainer, a hook, or a message of a subclass's own.

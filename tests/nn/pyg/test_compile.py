@@ -218,6 +218,25 @@ def test_a_sparse_adjacency(form, options):
     assert ops.PLANS.built == before + 1  # one plan for all
 
 
+class _Sized(torch.nn.Module):
+    """A layer that is told how many nodes there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = layer()
+
+    def forward(self, x, edges):
+        return self.conv(x, edges, size=(x.size(0), None))
+
+
+def test_a_size_that_is_traced():
+    _assert_compiles(_Sized(), "aot_eager")
+    nodes = {0: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(_Sized(), (features(), EDGES), dynamic_shapes=(nodes, None), strict=False)
+    x = torch.cat([features(), features(2, seed=1)])
+    assert_same_up_to_rounding(program.module()(x, EDGES), layer()(x, EDGES))
+
+
 def _count(monkeypatch, owner, name) -> list:
     calls, original = [], getattr(owner, name)
 

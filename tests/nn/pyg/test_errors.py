@@ -267,6 +267,36 @@ def test_size_that_does_not_match_the_features():
     )
 
 
+@pytest.mark.parametrize("value", [torch.rand(300_000), torch.full((2,), 9.0), (9, 9)])
+def test_something_after_the_edges(value):
+    assert _text(layer(), features(), EDGES, value) == (
+        f"a {type(value).__name__} after edge_index: this layer takes neither edge weights nor attributes. "
+        "Leave it out; pass the number of nodes by name, as size=(num_sources, num_targets)."
+    )
+    layer()(features(), EDGES, None)  # no weights
+    with pytest.raises(TypeError, match="edge_weight"):
+        layer()(features(), EDGES, edge_weight=value)
+
+
+@pytest.mark.parametrize(
+    ("size", "given"),
+    [
+        (torch.full((2,), 9.0), "size of type Tensor"),
+        (torch.rand(300_000), "size of type Tensor"),
+        (9, "size of type int"),
+        ((9, 9, 9), "size of length 3"),
+        ((), "size of length 0"),
+        ((9.0, 9), "size with a float"),
+        ((9, torch.tensor(9)), "size with a Tensor"),
+        ((True, 9), "size with a bool"),
+    ],
+)
+def test_size_that_is_no_pair_of_numbers(size, given):
+    assert _text(layer(), features(), EDGES, size=size) == (
+        f"{given}: it is the number of nodes on each side. Pass two whole numbers; each may be None."
+    )
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_features_that_are_not_finite_with_validate(value):
     x = features()
