@@ -46,37 +46,37 @@ class TrainSettings:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise Node2SeqError(
-                f"epochs={self.epochs}", "training needs at least one epoch", "Give 1 or more"
-            )
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise Node2SeqError(f"lr={self.lr}", "the learning rate must be positive", "Try 0.01")
-        for name in ("weight_decay", "conv_weight_decay", "consistency"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise Node2SeqError(f"{name}={value}", "a penalty cannot be negative", "Give 0 or more")
-        if self.patience is not None and self.patience < 1:
-            raise Node2SeqError(
-                f"patience={self.patience}",
+        more = "Give 1 or more"
+        rules = [
+            ("epochs", self.epochs >= 1, "training needs at least one epoch", more),
+            ("lr", math.isfinite(self.lr) and self.lr > 0, "the learning rate must be positive", "Try 0.01"),
+            (
+                "patience",
+                self.patience is None or self.patience >= 1,
                 "training would stop before it starts",
-                "Give 1 or more, or leave it out to train all epochs",
-            )
-        if self.optimizer not in OPTIMIZERS:
-            raise Node2SeqError(
-                f"optimizer={self.optimizer!r}",
+                f"{more}, or leave it out to train all epochs",
+            ),
+            (
+                "optimizer",
+                self.optimizer in OPTIMIZERS,
                 "there is no such optimizer",
                 f"Choose one of {', '.join(OPTIMIZERS)}",
-            )
-        if self.views < 1:
-            raise Node2SeqError(f"views={self.views}", "a step needs one forward pass", "Give 1 or more")
-        if not 0 < self.sharpening <= 1:
-            raise Node2SeqError(
-                f"sharpening={self.sharpening}",
+            ),
+            ("views", self.views >= 1, "a step needs one forward pass", more),
+            (
+                "sharpening",
+                0 < self.sharpening <= 1,
                 "it is the temperature of the mean prediction",
                 "Give a number above 0, up to 1 for the mean as it is",
+            ),
+        ]
+        for name in ("weight_decay", "conv_weight_decay", "consistency"):
+            value = getattr(self, name) or 0.0
+            rules.append(
+                (name, math.isfinite(value) and value >= 0, "a penalty cannot be negative", "Give 0 or more")
             )
         for name in ("averaging", "label_smoothing"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise Node2SeqError(f"{name}={value}", "it is a share", "Give 0 or more, below 1")
+            rules.append((name, 0 <= getattr(self, name) < 1, "it is a share", "Give 0 or more, below 1"))
+        for name, holds, reason, cure in rules:
+            if not holds:
+                raise Node2SeqError(f"{name}={getattr(self, name)!r}", reason, cure)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +28,12 @@ def stack(models: Sequence[nn.Module]) -> nn.Module:
     stacked = copy.deepcopy(models[0])
     for modules in _side_by_side([stacked, *models]):
         into, parts = modules[0], modules[1:]
-        for name, parameter in list(into._parameters.items()):
-            if parameter is not None:
-                values = [part._parameters[name] for part in parts]
-                _check_shapes(name, values)
-                joined = torch.stack([value.detach() for value in values if value is not None])
-                into._parameters[name] = nn.Parameter(joined, requires_grad=parameter.requires_grad)
-        for name, buffer in list(into._buffers.items()):
-            if buffer is not None:
-                values = [part._buffers[name] for part in parts]
-                _check_shapes(name, values)
-                into._buffers[name] = torch.stack([value for value in values if value is not None])
+        for kind in ("_parameters", "_buffers"):
+            for name, own in list(getattr(into, kind).items()):
+                if own is not None:
+                    values = [getattr(part, kind)[name] for part in parts]
+                    _check_shapes(name, values)
+                    getattr(into, kind)[name] = _like(own, torch.stack([value.detach() for value in values]))
         for name in _options(into):
             values = [vars(part).get(name) for part in parts]
             if any(value != values[0] for value in values):
@@ -49,10 +45,9 @@ def unstack(stacked: nn.Module, run: int) -> nn.Module:
     """The model of one run, as it is now."""
     model = take(stacked, [run])
     for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
+        for name, parameter in module._parameters.items():
             if parameter is not None:
-                own = nn.Parameter(parameter.detach()[0], requires_grad=parameter.requires_grad)
-                module._parameters[name] = own
+                module._parameters[name] = _like(parameter, parameter.detach()[0])
         for name, buffer in list(module._buffers.items()):
             if buffer is not None and name in PER_RUN:
                 delattr(module, name)
@@ -67,13 +62,15 @@ def take(stacked: nn.Module, runs: Sequence[int]) -> nn.Module:
     # Every tensor of a stacked model has a leading dimension of runs; none is copied before it is cut.
     own = [*stacked.parameters(), *stacked.buffers()]
     index = torch.tensor(runs, device=own[0].device) if own else None
-    cut: dict[int, object] = {}
-    for tensor in own:
-        part = tensor.detach()[index]
-        if isinstance(tensor, nn.Parameter):
-            part = nn.Parameter(part, requires_grad=tensor.requires_grad)
-        cut[id(tensor)] = part
+    cut: dict[int, object] = {id(tensor): _like(tensor, tensor.detach()[index]) for tensor in own}
     return copy.deepcopy(stacked, cut)
+
+
+def _like(tensor: Tensor, values: Tensor) -> Any:
+    """Values as a parameter where the tensor is one, trained if it is."""
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(values, requires_grad=tensor.requires_grad)
+    return values
 
 
 def _side_by_side(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:

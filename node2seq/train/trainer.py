@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,34 +17,19 @@ from torch.nn.parameter import UninitializedParameter
 from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
-from node2seq.train.averaging import WeightAverages
 from node2seq.train.cross_fitting import Folds
 from node2seq.train.cuda_graph import Replay
 from node2seq.train.early_stopping import BY_EPOCH, EarlyStopping
 from node2seq.train.inference import infer
 from node2seq.train.inputs import SplitLike, check_features, features_for, graph_tensors
 from node2seq.train.objective import Objective, Part
-from node2seq.train.optimizer import OPTIMIZERS
+from node2seq.train.optimizer import OPTIMIZERS, WeightAverages
 from node2seq.train.results import FitResult, RunProgress
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import stack, take, unstack
 
 # Epochs between two looks at how many runs stand: a look makes the host wait for the device.
 LOOK_EVERY = 10
-
-
-@runtime_checkable
-class HasParameterGroups(Protocol):
-    """A model that tells its Node2Seq layer's parameters from the others."""
-
-    def parameter_groups(self) -> Mapping[str, Iterable[nn.Parameter]]: ...  # noqa: D102
-
-
-@runtime_checkable
-class CanBeCaptured(Protocol):
-    """A model that knows whether its passes can be recorded as a CUDA graph for such features."""
-
-    def can_capture(self, x: Any) -> bool: ...  # noqa: D102
 
 
 class Trainer:
@@ -98,7 +83,8 @@ class Trainer:
         self._averages = WeightAverages(parameters, [run.averaging for run in settings])
         folds = None if self._folds is None else Folds(self._folds, self.y.device)
         self._stopping = EarlyStopping(settings, train, val, model.state_dict(), folds)
-        allowed = self._capture and isinstance(model, CanBeCaptured) and model.can_capture(self.x)
+        can_capture = getattr(model, "can_capture", None)
+        allowed = self._capture and can_capture is not None and can_capture(self.x)
         self.replay = Replay(self.y.device, allowed)
 
     @property
@@ -274,16 +260,14 @@ def _parameters_and_decays(
     model: nn.Module, settings: Sequence[TrainSettings]
 ) -> tuple[list[nn.Parameter], list[list[float]]]:
     """What to train, and the penalty of each run on each."""
-    named: Mapping[str, Iterable[nn.Parameter]] = {"all": model.parameters()}
-    if isinstance(model, HasParameterGroups):
-        named = model.parameter_groups()
+    groups = getattr(model, "parameter_groups", None)
+    named: Mapping[str, Iterable[nn.Parameter]] = groups() if groups else {"all": model.parameters()}
     parameters, decays = [], []
     for name, group in named.items():
         own = [run.conv_weight_decay if name == "node2seq" else None for run in settings]
-        decay = [
-            run.weight_decay if value is None else value for run, value in zip(settings, own, strict=True)
-        ]
-        for parameter in group:
-            parameters.append(parameter)
-            decays.append(decay)
+        both = zip(settings, own, strict=True)
+        decay = [run.weight_decay if value is None else value for run, value in both]
+        members = list(group)
+        parameters += members
+        decays += [decay] * len(members)
     return parameters, decays
