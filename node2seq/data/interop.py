@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,6 +18,7 @@ from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import Split
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
+from node2seq.storage.files import replacing
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -155,29 +155,12 @@ def write_graph(
         }
         if path.suffix.lower() not in writers:
             raise Node2SeqError(
-                str(path), "its name names no format that is written here", "End it in .csv, .tsv or .parquet"
-            )
-        _write(path, writers[path.suffix.lower()])
-
-
-def _write(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write under a temporary name and rename, so that there is never half a file."""
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        Path(temporary).replace(path)
-    except BaseException as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise Node2SeqError(
                 str(path),
-                f"it cannot be written ({error.strerror})",
-                "Check the folder and the space on the disk",
-            ) from None
-        raise
+                "its name has the ending of no format that can be written",
+                "End it in .csv, .tsv or .parquet",
+            )
+        with replacing(path) as file:
+            writers[path.suffix.lower()](file)
 
 
 def from_networkx(

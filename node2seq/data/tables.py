@@ -20,6 +20,7 @@ import numpy as np
 
 from node2seq.data.parquet import is_damaged
 from node2seq.errors import Node2SeqError
+from node2seq.storage.files import read_errors
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,27 +55,24 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> Ta
     path = Path(path)
     title = str(path)
     kind = _format(path)
-    try:
+    with read_errors(path):
+        content: Path | bytes = path
         with path.open("rb") as file:
             start = _beginning(file)
-            content: Path | bytes = path
             if start[:2] == _GZIP:
                 file.seek(0)
                 content = _decompress(file.read(), title)
                 start = _beginning(io.BytesIO(content))
-    except OSError as error:
-        raise _cannot_read(title, error) from None
-    if not start:
-        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
-    _check_content(title, kind, start)
-    try:
+        if not start:
+            raise Node2SeqError(
+                title, "the file is empty", "Give a file with a header line and at least one row"
+            )
+        _check_content(title, kind, start)
         if kind in _SEPARATORS:
             return _open_text(title, content, start, kind, delimiter)
         if kind == "Parquet":
             return _open_parquet(title, content)
         return _open_npz(title, content)
-    except OSError as error:
-        raise _cannot_read(title, error) from None
 
 
 def _beginning(file: BinaryIO) -> bytes:
@@ -99,18 +97,15 @@ def _format(path: Path) -> str:
     return kind
 
 
-def _cannot_read(title: str, error: OSError) -> Node2SeqError:
-    reason = error.strerror or str(error)
-    return Node2SeqError(title, f"it cannot be read ({reason})", "Check the path and the permission to read")
-
-
 def _decompress(content: bytes, title: str) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error):
-        raise Node2SeqError(
-            title, "the gzip data is cut short or damaged", "Make or download the file again"
-        ) from None
+        raise _damaged(title, "gzip") from None
+
+
+def _damaged(title: str, kind: str) -> Node2SeqError:
+    return Node2SeqError(title, f"its {kind} data is truncated or damaged", "Make or download the file again")
 
 
 def _check_content(title: str, kind: str, start: bytes) -> None:
@@ -202,8 +197,7 @@ def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqErro
 def _open_parquet(title: str, content: Path | bytes) -> Table:
     import polars as pl
 
-    damage = "its Parquet data is cut short or damaged"
-    broken = Node2SeqError(title, damage, "Make or download the file again")
+    broken = _damaged(title, "Parquet")
 
     def source() -> Path | io.BytesIO:
         return io.BytesIO(content) if isinstance(content, bytes) else content
@@ -244,9 +238,7 @@ def _open_npz(title: str, content: Path | bytes) -> Table:
             raise Node2SeqError(
                 title, "it holds pickled Python objects, which are never opened", "Save plain arrays instead"
             ) from None
-        raise Node2SeqError(
-            title, "its NPZ data is cut short or damaged", "Make or download the file again"
-        ) from None
+        raise _damaged(title, "NPZ") from None
     columns: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if name == "edge_index" and array.ndim == 2 and array.shape[0] == 2:

@@ -141,11 +141,12 @@ def write_errors(path: Path) -> Iterator[None]:
             raise Node2SeqError(
                 str(path),
                 "the disk is full",
-                "Free some space, then resume with `--resume`; what was written before is intact",
+                "Free some space, then run it again (training: with `--resume`); "
+                "what was written before is intact",
             ) from error
         if error.errno in _REFUSED:
             raise Node2SeqError(
-                str(path), "it may not be written", "Give another folder with `--out`, or its permission"
+                str(path), "it may not be written", "Give another path, or the permission to write to it"
             ) from error
         raise Node2SeqError(
             str(path), f"it cannot be written ({error.strerror})", "Give another path"
@@ -161,7 +162,7 @@ def read_errors(path: Path) -> Iterator[None]:
         raise Node2SeqError(str(path), "there is no such file", "Check the path") from error
     except OSError as error:
         raise Node2SeqError(
-            str(path), f"it cannot be read ({error.strerror})", "Check the path and its permissions"
+            str(path), f"it cannot be read ({error.strerror or error})", "Check the path and its permissions"
         ) from error
 
 

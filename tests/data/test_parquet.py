@@ -31,7 +31,7 @@ def test_a_file_that_aborts_the_reader_is_an_error(tmp_path: Path):
     edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.parquet"
     edges.write_text("source,target\na,b\n")
     nodes.write_bytes(zlib.decompress(base64.b85decode("".join(ABORTS))))
-    with pytest.raises(Node2SeqError, match="its Parquet data is cut short or damaged"):
+    with pytest.raises(Node2SeqError, match="its Parquet data is truncated or damaged"):
         read_graph(edges, nodes, label="label")
 
 

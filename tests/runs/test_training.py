@@ -130,7 +130,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if "mount:" in done.stdout + done.stderr or "unshare:" in done.stderr:
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
-    assert "the disk is full. Free some space, then resume with `--resume`" in done.stdout
+    assert "the disk is full. Free some space, then run it again (training: with `--resume`)" in done.stdout
     assert "status 2" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 

@@ -127,7 +127,10 @@ def test_a_missing_file_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.ENOSPC, "the disk is full. Free some space, then resume with `--resume`; "),
+        (
+            errno.ENOSPC,
+            "the disk is full. Free some space, then run it again (training: with `--resume`)",
+        ),
         (errno.EDQUOT, "the disk is full"),
         (errno.EACCES, "it may not be written"),
         (errno.EIO, "it cannot be written (Input/output error)"),
