@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from node2seq.errors import Node2SeqError
     from node2seq.nn.conv.gcn import GCNConv
     from node2seq.nn.conv.node2seq import Node2SeqConv, Trace
-    from node2seq.nn.models import MODELS, Node2Seq
+    from node2seq.nn.models import MODELS, Node2Seq, Node2SeqPlus
 
 __version__ = "0.1.0"
 
@@ -21,10 +21,11 @@ _HOME = {
     "Node2Seq": "node2seq.nn.models",
     "Node2SeqConv": "node2seq.nn.conv.node2seq",
     "Node2SeqError": "node2seq.errors",
+    "Node2SeqPlus": "node2seq.nn.models",
     "Trace": "node2seq.nn.conv.node2seq",
 }
 
-__all__ = ["MODELS", "GCNConv", "Node2Seq", "Node2SeqConv", "Node2SeqError", "Trace"]
+__all__ = ["MODELS", "GCNConv", "Node2Seq", "Node2SeqConv", "Node2SeqError", "Node2SeqPlus", "Trace"]
 
 
 def __getattr__(name: str) -> object:

@@ -54,12 +54,16 @@ def parse(text: str, annotation: Any, where: str) -> Any:
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Make the dataclass ``cls`` of ``values``, which came from ``where``."""
+    """Make the dataclass ``cls`` of ``values``, which came from ``where``.
+
+    Its class variable ``elsewhere``, if there is one, says what to do about names that it does not have.
+    """
     if not isinstance(values, Mapping):
         raise _refusal(values, (cls,), where)
     hints = typing.get_type_hints(cls)
     known = {field.name: field for field in fields(cls) if field.init}  # pyright: ignore[reportArgumentType]
-    checked = check_values(values, {name: hints[name] for name in known}, where)
+    elsewhere = getattr(cls, "elsewhere", {})
+    checked = check_values(values, {name: hints[name] for name in known}, where, elsewhere)
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise Node2SeqError(f"{where}: {name}", "it is missing", "Give it a value")
@@ -69,11 +73,16 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         raise Node2SeqError(f"{where}: {error.given}", error.reason, error.cure) from error
 
 
-def check_values(values: Mapping[str, Any], types: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check_values(
+    values: Mapping[str, Any],
+    types: Mapping[str, Any],
+    where: str,
+    elsewhere: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Return named values as the types that they should have; unknown names are errors."""
     for name in values:
         if name not in types:
-            raise unknown(f"{where}: {name}", name, types)
+            raise unknown(f"{where}: {name}", name, types, elsewhere)
     return {name: check(value, types[name], f"{where}: {name}") for name, value in values.items()}
 
 
@@ -83,9 +92,12 @@ def check_options(cls: type, given: Mapping[str, Any], where: str) -> dict[str, 
     return {field.name: getattr(made, field.name) for field in fields(cls)}
 
 
-def unknown(given: str, name: str, known: Iterable[str]) -> Node2SeqError:
-    """The error for a name that nothing answers to."""
-    return Node2SeqError(given, "there is no such setting", suggestion(name, known))
+def unknown(
+    given: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> Node2SeqError:
+    """The error for a name that nothing answers to; ``elsewhere`` holds the cures of some names."""
+    cure = (elsewhere or {}).get(name) or suggestion(name, known)
+    return Node2SeqError(given, "there is no such setting", cure)
 
 
 def suggestion(word: str, choices: Iterable[str]) -> str:

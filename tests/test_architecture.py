@@ -118,7 +118,15 @@ print(len(node2seq.MODELS), node2seq.data.load("karate").num_nodes)
 
 
 def test_public_names_are_these():
-    assert node2seq.__all__ == ["MODELS", "GCNConv", "Node2Seq", "Node2SeqConv", "Node2SeqError", "Trace"]
+    assert node2seq.__all__ == [
+        "MODELS",
+        "GCNConv",
+        "Node2Seq",
+        "Node2SeqConv",
+        "Node2SeqError",
+        "Node2SeqPlus",
+        "Trace",
+    ]
     for name in node2seq.__all__:
         assert getattr(node2seq, name) is not None
         assert name in dir(node2seq)

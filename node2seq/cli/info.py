@@ -19,7 +19,7 @@ from node2seq.environment import describe, pick_device
 from node2seq.nn.models import MODELS
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.result import RunResult
-from node2seq.train.recipe import model_options
+from node2seq.train.recipe import option_defaults, option_types
 from node2seq.train.settings import TrainSettings
 
 
@@ -46,9 +46,9 @@ def _installation() -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    options = model_options(name)
+    defaults = option_defaults(name)
     return {
-        "options": {key: None if p.default is p.empty else p.default for key, p in options.items()},
+        "options": {key: defaults.get(key) for key in option_types(name)},
         "training": asdict(TrainSettings()),
     }
 

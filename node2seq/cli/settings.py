@@ -8,11 +8,11 @@ from typing import Any
 
 from node2seq.cli.commands import GraphFlags, TrainFlags
 from node2seq.errors import Node2SeqError
-from node2seq.recipes import recipe_for
+from node2seq.nn.models.registry import complete, current
+from node2seq.recipes import network_for, recipe_for
 from node2seq.runs.folder import RunConfig, Source
-from node2seq.runs.pretrained import complete_options
 from node2seq.runs.recipe_file import DEFAULT_MODEL, RecipeFile
-from node2seq.train.recipe import model_options, parse_setting
+from node2seq.train.recipe import option_types, parse_setting
 
 _READING = ("source", "target", "id", "split", "features", "categorical", "ignore", "delimiter")
 
@@ -86,8 +86,9 @@ def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
-    model = _first(given.model, file.model, DEFAULT_MODEL)
     variant = _first(given.variant, file.variant, "paper")
+    model = network_for(_first(given.model, file.model, DEFAULT_MODEL), variant)
+    model, _ = current(model, file.options)
     if variant == "directed":
         source = replace(source, reading={**source.reading, "directed": True})
     config = RunConfig(
@@ -108,15 +109,16 @@ def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
 
 
 def _with_recipe(config: RunConfig, variant: str, model: str, values: dict[str, Any]) -> RunConfig:
-    known = model_options(model)
+    known = option_types(model)
     recipe = recipe_for(model, config.source.name, variant)
     # The recipe for any model may name an option that this one does not have.
     options = {key: value for key, value in recipe.options.items() if key in known}
     recipe = replace(recipe, options=options).updated(**values)
+    model, options = complete(model, recipe.options, f"options of {model}")
     return replace(
         config,
         model=model,
-        options=complete_options(model, recipe.options, f"options of {model}"),
+        options=options,
         settings=recipe.settings,
         row_normalize=recipe.row_normalize,
     )

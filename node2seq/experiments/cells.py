@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +9,8 @@ from typing import Any, NamedTuple
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, TableLine
 from node2seq.nn.models import MODELS
-from node2seq.recipes import RECIPES, Recipe
+from node2seq.recipes import RECIPES, Recipe, family_of, network_for
+from node2seq.train.recipe import option_defaults
 from node2seq.train.settings import TrainSettings
 
 RUNS = 20
@@ -69,8 +69,8 @@ def cell_of(line: TableLine, column: str) -> Cell | None:
 def _effect(cell: Cell) -> tuple[dict[str, Any], TrainSettings]:
     """What a cell is trained with, the model's defaults included."""
     recipe = recipe_of(cell)
-    parameters = inspect.signature(MODELS[cell.model]).parameters
-    return {name: p.default for name, p in parameters.items()} | dict(recipe.options), recipe.settings
+    network = network_for(cell.model, cell.variant)
+    return {**option_defaults(network), **recipe.options}, recipe.settings
 
 
 def recipe_of(cell: Cell) -> Recipe:
@@ -90,7 +90,8 @@ def choose_cells(
 ) -> list[Cell]:
     """The distinct cells of tables (all of the paper's if none is named), on some columns and models only."""
     tables, columns, models = list(tables), list(columns), list(models)
-    known = {"table": ["1", *TABLES], "column": list(COLUMN_TITLES), "model": list(MODELS)}
+    names = [name for name in MODELS if family_of(name) == name]
+    known = {"table": ["1", *TABLES], "column": list(COLUMN_TITLES), "model": names}
     for kind, given in (("table", tables), ("column", columns), ("model", models)):
         for name in given:
             if name not in known[kind]:

@@ -21,6 +21,16 @@ RECIPES: dict[str, dict[str, dict[str, Recipe]]] = {
 }
 
 
+def family_of(model: str) -> str:
+    """The name that recipes, spaces and tables have for a model: Node2SeqPlus is a variant of Node2Seq."""
+    return "node2seq" if model == "node2seq-plus" else model
+
+
+def network_for(model: str, variant: str) -> str:
+    """The network that a variant of a model trains: of Node2Seq, only the paper's has no more options."""
+    return "node2seq-plus" if model == "node2seq" and variant != "paper" else model
+
+
 def recipe_for(model: str, name: str | None = None, variant: str = "paper") -> Recipe:
     """The settings of a model for the data set ``name``, or those for any graph.
 
@@ -28,6 +38,7 @@ def recipe_for(model: str, name: str | None = None, variant: str = "paper") -> R
     set by set, so there is no default to take.
     """
     check_choice("variant", variant, RECIPES)
+    model = family_of(model)
     by_data = RECIPES[variant].get(model, {"": paper.DEFAULT} if variant == "paper" else {})
     found = by_data.get(name or "", by_data.get(""))
     if found is None:
@@ -40,4 +51,4 @@ def recipe_for(model: str, name: str | None = None, variant: str = "paper") -> R
     return found
 
 
-__all__ = ["RECIPES", "Recipe", "recipe_for"]
+__all__ = ["RECIPES", "Recipe", "family_of", "network_for", "recipe_for"]

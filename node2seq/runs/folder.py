@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.registry import current, plainest
 from node2seq.storage.lock import LOCK_FILES
 from node2seq.storage.files import read_json, sha256_file, write_bytes, write_json
 from node2seq.storage.jsonl import read_lines
@@ -73,7 +74,7 @@ class RunConfig:
     Args:
         source: The graph.
         model: A key of ``node2seq.nn.models.MODELS``.
-        options: Arguments of its constructor, but for the channels in and out.
+        options: Fields of its ``Options``. Model and options of earlier versions become today's.
         settings: How to train.
         row_normalize: Divide each node's features by their sum first.
         split_rule: A key of ``node2seq.data.RULES``; None: the rule of the data set.
@@ -92,6 +93,11 @@ class RunConfig:
     device: str = "auto"
     baseline: RunConfig | None = None
 
+    def __post_init__(self) -> None:
+        model, options = current(self.model, self.options)
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "options", options)
+
     @property
     def name(self) -> str:
         """The folder's name unless told otherwise."""
@@ -100,8 +106,13 @@ class RunConfig:
 
     def differences(self, other: RunConfig) -> list[str]:
         """Name the fields that make two runs differ; where the data lies and the device do not."""
-        mine, theirs = _deciding(asdict(self)), _deciding(asdict(other))
+        mine, theirs = (_deciding(asdict(config._plainest())) for config in (self, other))
         return sorted(key for key in mine if mine[key] != theirs[key])
+
+
+    def _plainest(self) -> RunConfig:
+        model, options = plainest(self.model, self.options)
+        return replace(self, model=model, options=options)
 
 
 class RunFolder:

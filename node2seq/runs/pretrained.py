@@ -5,7 +5,6 @@ A run folder is such a folder too, so :func:`from_pretrained` opens both.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,10 @@ from torch import nn
 
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
+from node2seq.nn.models.registry import complete
 from node2seq.runs.folder import FORMAT, check_format
 from node2seq.storage.files import make_folder, read_json, read_tensors, write_json, write_tensors
-from node2seq.options import check_values
-from node2seq.train.recipe import model_options, option_types
+from node2seq.train.recipe import option_types
 
 _CHANNELS = ("in_channels", "out_channels")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -41,7 +40,7 @@ def save_pretrained(
             "only the package's own models can be built back from a config",
             f"Use one of {', '.join(MODELS)}, or save its state_dict yourself",
         )
-    options = {key: getattr(model, key) for key in model_options(name)}
+    options = {key: getattr(model, key) for key in option_types(name)}
     entry = model_entry(name, int(model.in_channels), int(model.out_channels), options)  # pyright: ignore[reportArgumentType]
     folder = Path(folder)
     make_folder(folder)
@@ -70,17 +69,6 @@ def from_pretrained(folder_or_hub_id: str | Path, *, revision: str | None = None
     return model.eval()
 
 
-def complete_options(name: str, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Check ``given`` against the constructor and add its defaults, so that later defaults change nothing."""
-    parameters = model_options(name)
-    checked = check_values(given, option_types(name), where)
-    options = {key: checked.get(key, parameter.default) for key, parameter in parameters.items()}
-    for key, value in options.items():
-        if value is inspect.Parameter.empty:
-            raise Node2SeqError(f"{where}: {key}", "it is missing", "Give it a value")
-    return options
-
-
 def model_entry(name: str, in_channels: int, out_channels: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what config.json says of a model."""
     return {
@@ -100,7 +88,7 @@ def build_model(entry: Any, where: Path | str) -> nn.Module:
         raise Node2SeqError(
             f"{where}: model", f"it does not describe a model ({error})", "Restore the file from a copy"
         ) from error
-    options = complete_options(name, options, str(where))
+    name, options = complete(name, options, str(where))
     return MODELS[name](**channels, **options)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.registry import current
 from node2seq.options import build, check_values
 from node2seq.runs.folder import Source
 from node2seq.storage.files import read_errors
@@ -66,10 +67,12 @@ def read_recipe_file(path: Path, model: str | None = None) -> RecipeFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Node2SeqError(str(path), f"it is not TOML ({error})", "Correct that line") from error
     read = build(RecipeFile, values, str(path))
-    of_model = option_types(model or read.model or DEFAULT_MODEL)
+    asked = model or read.model or DEFAULT_MODEL
+    name, options = current(asked, read.options)
     return replace(
         read,
-        options=check_values(read.options, of_model, f"{path}: options"),
+        model=read.model if name == asked else name,
+        options=check_values(options, option_types(name), f"{path}: options"),
         settings=check_values(read.settings, TRAINING_TYPES, f"{path}: settings"),
     )
 

@@ -20,11 +20,12 @@ from torch_geometric.data import Data
 from node2seq.data import Split, make_split
 from node2seq.environment import describe, pick_device
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.registry import complete
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder
 from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
 from node2seq.runs.interrupt import Stopped, stop_requests
-from node2seq.runs.pretrained import build_model, complete_options, model_entry
+from node2seq.runs.pretrained import build_model, model_entry
 from node2seq.runs.result import RunResult, epoch_lines, keep_result
 from node2seq.storage.files import make_folder, remove_leftovers, write_bytes
 from node2seq.storage.jsonl import append_line
@@ -162,8 +163,8 @@ class _Session:
     ) -> None:
         """Make and hold the folder of each run; read the graph once, if there is anything to train."""
         for given, path in runs:
-            options = complete_options(given.model, given.options, f"options of {given.model}")
-            config, folder = replace(given, options=options), RunFolder(path)
+            model, options = complete(given.model, given.options, f"options of {given.model}")
+            config, folder = replace(given, model=model, options=options), RunFolder(path)
             check_start(folder, config, resume)
             new = None
             if not folder.exists:

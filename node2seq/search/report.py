@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from node2seq import __version__
+from node2seq.recipes import network_for
 from node2seq.reporting.charts import Curve, line_chart
 from node2seq.reporting.document import (
     Beside,
@@ -67,7 +68,7 @@ def render(request: Request, found: SearchResult) -> str:
             ]
         ),
         Section(f"The best {SHOWN}, in %", [_best(found)]),
-        Section("The recipe", pairs(settings_of(request.model, found.recipe))),
+        Section("The recipe", pairs(settings_of(network_for(request.model, request.space), found.recipe))),
         Paragraph(f"node2seq {__version__}", "footer"),
     ]
     return to_html(blocks)

@@ -11,8 +11,9 @@ from typing import Any
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.errors import Node2SeqError, check_choice
+from node2seq.nn.models.registry import current, options_of
 from node2seq.options import suggestion
-from node2seq.recipes import RECIPES, Recipe, recipe_for
+from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
@@ -26,7 +27,7 @@ from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage.files import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
-from node2seq.train.recipe import model_options, parse_setting, settings_of
+from node2seq.train.recipe import parse_setting, settings_of
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def run(
         tell: Told how far the trainings are, now and then.
         say_reading: Told what takes a while when the graph is read.
     """
-    model_options(request.model)  # a model that there is not is refused before anything is read
+    options_of(request.model)  # a model that there is not is refused before anything is read
     if request.rule is not None:
         check_choice("rule", request.rule, RULES)
     if request.space == "directed":
@@ -104,11 +105,12 @@ def run(
     device = pick_device(request.device)
     make_deterministic(device)
     base, space = prepare(request)
+    model, _ = current(network_for(request.model, request.space), base.options)
     graph = open_graph(RunConfig(source=request.source), say_reading)
     trials = Trials(request.out, _header(request, base, space, graph))
     evaluator = Evaluator(
         graph.data.to(str(device)),
-        request.model,
+        model,
         base,
         space,
         trials,
@@ -118,7 +120,7 @@ def run(
         say=say,
         tell=tell,
     )
-    start = settings_of(request.model, base, space.ranges)
+    start = settings_of(model, base, space.ranges)
     try:
         best, finished = _search(request.plan, start, evaluator), True
     except OutOfTime:
@@ -135,7 +137,7 @@ def run(
         )
     recipe = base.updated(_comment(best), **best.settings)
     recipe_file = request.recipe or request.out.with_suffix(".toml")
-    text = write_recipe(request.model, recipe, request.source, recipe.source)
+    text = write_recipe(model, recipe, request.source, recipe.source)
     write_bytes(recipe_file, text.encode())
     return SearchResult(best, recipe, recipe_file, trials, finished, space)
 
@@ -154,28 +156,29 @@ def prepare(request: Request) -> tuple[Recipe, Space]:
         raise Node2SeqError(
             f"space {request.space!r}", "there is no such space", suggestion(request.space, SPACES)
         )
-    if request.model not in spaces:
+    family, model = family_of(request.model), network_for(request.model, request.space)
+    if family not in spaces:
         raise Node2SeqError(
             f"model {request.model!r}", f"the space {request.space} has none for it", suggestion("", spaces)
         )
-    base = _known_recipe(request.model, request.source.name, request.space)
+    base = _known_recipe(family, request.source.name, request.space)
     if request.start is not None:
-        start = read_recipe_file(request.start, request.model)
-        if start.model not in (None, request.model):
+        start = read_recipe_file(request.start, model)
+        if family_of(start.model or family) != family:
             raise Node2SeqError(
                 f"{request.start}: model={start.model!r}",
                 f"the search is for {request.model}",
                 "Give a recipe of that model",
             )
         base = base.updated(**start.values)
-    columns = GIVEN.get(request.space, {}).get(request.model, {})
+    columns = GIVEN.get(request.space, {}).get(family, {})
     given: Settings = {**columns.get("", {}), **columns.get(request.source.name or "", {})}
-    given |= dict(parse_setting(request.model, text, "--fix") for text in request.fix)
+    given |= dict(parse_setting(model, text, "--fix") for text in request.fix)
     choices = {name: Choice(tuple(value)) for name, value in given.items() if isinstance(value, list)}
     decided = {name: value for name, value in given.items() if name not in choices}
-    own = settings_of(request.model, base, choices)
+    own = settings_of(model, base, choices)
     inside = {name: choice.at(choice.place_of(own[name])) for name, choice in choices.items()}
-    space = spaces[request.model].without(decided).with_choices(choices)
+    space = spaces[family].without(decided).with_choices(choices)
     return base.updated(**decided, **inside), space
 
 
@@ -194,7 +197,7 @@ def _header(request: Request, base: Recipe, space: Space, graph: RunGraph) -> di
         "judged on": f"the validation nodes in {FOLDS} folds, each at the epoch that the others choose",
         "model": request.model,
         "space": {name: repr(known) for name, known in space.ranges.items()},
-        "recipe": settings_of(request.model, base),
+        "recipe": settings_of(network_for(request.model, request.space), base),
         "sampler": type(request.plan).__name__.lower(),
         "plan": asdict(request.plan),
     }

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.registry import plainest
 from node2seq.search.space import Settings
 from node2seq.storage.files import make_folder
 from node2seq.storage.jsonl import JsonLines
@@ -153,8 +154,17 @@ def _key(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
+def _comparable(header: Any) -> dict[str, Any]:
+    """The header with its model and options as they would be said today."""
+    header = dict(header) if isinstance(header, Mapping) else {}
+    if isinstance(header.get("recipe"), Mapping):
+        header["model"], header["recipe"] = plainest(header.get("model", ""), header["recipe"])
+    return header
+
+
 def _check_header(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
-    changed = [name for name in wanted if not isinstance(found, dict) or found.get(name) != wanted[name]]
+    found, wanted = _comparable(found), _comparable(wanted)
+    changed = [name for name in wanted if found.get(name) != wanted[name]]
     if changed:
         raise Node2SeqError(
             str(path),

@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import fold_numbers, normalize_features
-from node2seq.nn.models import MODELS
+from node2seq.nn.models.registry import current, make_network
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.inputs import SplitLike
 from node2seq.train.memory import runs_that_fit
@@ -194,7 +194,8 @@ def _shape(training: Training) -> Hashable:
     recipe = training.recipe
     options = {name: value for name, value in recipe.options.items() if name not in PER_RUN}
     shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize, training.cross_fit)
-    return (training.model, repr(sorted(options.items())), *shared)
+    model, _ = current(training.model, recipe.options)
+    return (model, repr(sorted(options.items())), *shared)
 
 
 def prepare_graph(data: Data, recipe: Recipe, device: torch.device | str | None = None) -> Data:
@@ -211,7 +212,6 @@ def untrained(training: Training, data: Data) -> nn.Module:
     assert data.x is not None
     assert isinstance(data.y, torch.Tensor)
     torch.manual_seed(training.seed)
-    model = MODELS[training.model](
-        data.num_features, out_channels=int(data.y.max()) + 1, **training.recipe.options
-    )
+    classes = int(data.y.max()) + 1
+    model = make_network(training.model, data.num_features, classes, training.recipe.options)
     return model.to(data.x.device, torch.promote_types(data.x.dtype, torch.float32))

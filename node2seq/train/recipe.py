@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models import MODELS
-from node2seq.options import parse, suggestion, unknown
+from node2seq.nn.models.registry import options_of
+from node2seq.options import parse, unknown
 from node2seq.train.settings import TrainSettings
 
 #: The source of whatever was searched for.
 OURS = "chosen on validation accuracy, seeds 100 and up"
 
-_CHANNELS = ("in_channels", "out_channels")
 #: The type of each training setting.
 TRAINING_TYPES: dict[str, Any] = typing.get_type_hints(TrainSettings)
 _OF_TRAINING = {setting.name: setting.default for setting in fields(TrainSettings)}
@@ -27,7 +25,7 @@ class Recipe:
     """Settings of one model for one data set.
 
     Args:
-        options: Arguments of the model's constructor.
+        options: Fields of the model's ``Options``; the others have their defaults.
         settings: How to train.
         row_normalize: Divide each node's features by their sum first.
         source: Where the values come from.
@@ -69,21 +67,17 @@ def recipe(
     return Recipe(dict(options), TrainSettings(**settings), row_normalize, source)
 
 
-def model_options(model: str) -> dict[str, inspect.Parameter]:
-    """The options of a model by name, with their types and defaults."""
-    if model not in MODELS:
-        raise Node2SeqError(f"model {model!r}", "there is no such model", suggestion(model, MODELS))
-    hints = typing.get_type_hints(MODELS[model].__init__)
-    return {
-        name: parameter.replace(annotation=hints.get(name, Any))
-        for name, parameter in inspect.signature(MODELS[model]).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD and name not in _CHANNELS
-    }
-
-
 def option_types(model: str) -> dict[str, Any]:
     """The type of each option of a model."""
-    return {name: option.annotation for name, option in model_options(model).items()}
+    types = typing.get_type_hints(options_of(model))
+    return {option.name: types[option.name] for option in fields(options_of(model))}
+
+
+def option_defaults(model: str) -> dict[str, Any]:
+    """The default of each option of a model that has one."""
+    return {
+        option.name: option.default for option in fields(options_of(model)) if option.default is not MISSING
+    }
 
 
 def setting_types(model: str) -> dict[str, Any]:
@@ -98,7 +92,7 @@ def parse_setting(model: str, text: str, flag: str) -> tuple[str, Any]:
         raise Node2SeqError(f"{flag} {text}", "there is no = in it", f"Write {flag} setting=value")
     types = setting_types(model)
     if name not in types:
-        raise unknown(f"{flag} {name}", name, types)
+        raise unknown(f"{flag} {name}", name, types, getattr(options_of(model), "elsewhere", None))
     several = given.startswith("[") and given.endswith("]")
     parts = given[1:-1].split(",") if several else [given]
     values = [parse(part.strip(), types[name], f"{flag} {name}") for part in parts]
@@ -107,11 +101,7 @@ def parse_setting(model: str, text: str, flag: str) -> tuple[str, Any]:
 
 def settings_of(model: str, recipe: Recipe, names: Iterable[str] | None = None) -> dict[str, Any]:
     """All that a recipe decides by name, or some of it; no default is left to be filled in later."""
-    found = {
-        name: option.default
-        for name, option in model_options(model).items()
-        if option.default is not option.empty and name != "backend"
-    }
+    found = {name: value for name, value in option_defaults(model).items() if name != "backend"}
     found |= {**recipe.options, **asdict(recipe.settings), "row_normalize": recipe.row_normalize}
     # TOML has no word for None, and what a file leaves out would come from another recipe.
     if found["conv_weight_decay"] is None:

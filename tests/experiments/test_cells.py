@@ -101,7 +101,7 @@ def test_an_option_is_taken_out_only_where_it_is(plus_on_texas: Recipe) -> None:
 
 
 def test_a_name_of_the_plus_options_is_one_of_the_network_or_the_trainer() -> None:
-    known = {*inspect.signature(MODELS["node2seq"]).parameters, *TrainSettings.__dataclass_fields__}
+    known = {*inspect.signature(MODELS["node2seq-plus"]).parameters, *TrainSettings.__dataclass_fields__}
     assert {name for names in PLUS_OPTIONS.values() for name in names} <= known
     assert {*TRAINING_OPTIONS} <= set(TrainSettings.__dataclass_fields__)
 

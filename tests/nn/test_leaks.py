@@ -12,7 +12,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from node2seq import MODELS, Node2SeqConv, ops
 from node2seq.ops import autograd_record
-from node2seq.runs.pretrained import model_options
+from node2seq.train.recipe import option_types
 
 NODES, CHANNELS, CLASSES = 30, 6, 3
 STEPS, NEW_GRAPHS = 10, 40
@@ -101,7 +101,7 @@ def test_other_forms_of_edges(form: Callable[[Tensor], Tensor]) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_network(backend: str, name: str) -> None:
     torch.manual_seed(0)
-    options = {"backend": backend} if "backend" in model_options(name) else {}
+    options = {"backend": backend} if "backend" in option_types(name) else {}
     assert_nothing_stays(training_step(MODELS[name](CHANNELS, 4, CLASSES, **options)), new_graphs())
 
 

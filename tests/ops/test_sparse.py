@@ -105,7 +105,7 @@ def test_models_compute_the_same(case, stacked):
         "own": {"own": "apart", "node_dropout": 0.3},
         "first": {"position": 1, "root": "input", "hops": 2},
     }.get(case, {})
-    name = case if case in MODELS else "node2seq"
+    name = case if case in MODELS else "node2seq-plus"
     losses, gradients = [], []
     for is_sparse in (True, False):
         model = model_of(name, **options)

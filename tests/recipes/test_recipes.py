@@ -5,8 +5,8 @@ from node2seq.data import NAMES
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
-from node2seq.recipes import RECIPES, Recipe, paper, recipe_for
-from node2seq.runs.pretrained import complete_options
+from node2seq.nn.models.registry import complete
+from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
 from node2seq.train.recipe import recipe
 
 CASES = [
@@ -33,16 +33,24 @@ def test_every_recipe_is_seen():
 def test_every_recipe_names_its_source_and_builds_its_model(variant: str, model: str, data: str):
     found = RECIPES[variant][model][data]
     assert found.source
-    options = complete_options(model, found.options, "recipe")
+    name, options = complete(network_for(model, variant), found.options, "recipe")
+    assert name == ("node2seq-plus" if model == "node2seq" and variant != "paper" else model)
     assert options.get("directed", False) == (variant == "directed")
-    network = MODELS[model](12, out_channels=3, **options).eval()
+    network = MODELS[name](12, out_channels=3, **options).eval()
     no_edges = torch.zeros(2, 0, dtype=torch.long)
     assert network(torch.randn(4, 12), no_edges).shape == (4, 3)
 
 
-@pytest.mark.parametrize("model", sorted(set(MODELS) - set(paper.RECIPES)))
+def test_the_plus_network_is_a_variant_of_node2seq():
+    assert recipe_for("node2seq-plus", "texas", "plus") is plus.RECIPES["node2seq"]["texas"]
+    assert recipe_for("node2seq-plus", "texas") is paper.RECIPES["node2seq"]["texas"]
+    assert network_for("node2seq-plus", "paper") == "node2seq-plus"
+    assert network_for("gat", "plus") == "gat"
+
+
+@pytest.mark.parametrize("model", sorted({*map(family_of, MODELS)} - {*paper.RECIPES}))
 def test_every_other_model_takes_the_default(model: str):
-    complete_options(model, recipe_for(model, "cora-r").options, "recipe")
+    complete(model, recipe_for(model, "cora-r").options, "recipe")
     assert recipe_for(model) is paper.DEFAULT
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from node2seq import Node2SeqError, budget
+from node2seq import Node2SeqError
 from node2seq.data import load, make_split
 from node2seq.recipes import Recipe
 from node2seq.runs.folder import Source
@@ -24,6 +24,7 @@ from node2seq.search.session import Request, prepare, run
 from node2seq.search.space import Choice
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, best_of
+from node2seq.train import budget
 from node2seq.train.budget import Budget
 from node2seq.train.many import Training
 from node2seq.train.recipe import parse_setting, settings_of

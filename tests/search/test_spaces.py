@@ -7,7 +7,7 @@ import random
 import pytest
 
 from node2seq import MODELS
-from node2seq.recipes import recipe_for
+from node2seq.recipes import network_for, recipe_for
 from node2seq.search.space import stratified
 from node2seq.search.spaces import SPACES
 from node2seq.train.recipe import settings_of
@@ -23,8 +23,9 @@ def test_every_space_makes_models_and_trainings_of_one_program(name, model):
     base = recipe_for(model)
     for settings in stratified(space.ranges, 12, random.Random(1)):
         recipe = base.updated(**settings)
-        assert settings_of(model, recipe, settings) == settings
-        MODELS[model](6, out_channels=3, **recipe.options)
+        network = network_for(model, name)
+        assert settings_of(network, recipe, settings) == settings
+        MODELS[network](6, out_channels=3, **recipe.options)
     of_training = TrainSettings.__dataclass_fields__.keys() - {"views", "optimizer", "epochs", "patience"}
     assert space.free.keys() <= of_training | PER_RUN
     for shape in space.shape:

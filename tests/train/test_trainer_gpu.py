@@ -24,8 +24,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in MODELS},
     "mean": ("node2seq", {"readout": "mean"}),
     "non-local": ("node2seq", {"hops": 2}),
-    "plus": ("node2seq", {"own": "apart", "norm": "layer", "smoothing": 2, "taps": "depthwise"}),
-    "directed": ("node2seq", {"directed": True, "order": "random"}),
+    "plus": ("node2seq-plus", {"own": "apart", "norm": "layer", "smoothing": 2, "taps": "depthwise"}),
+    "directed": ("node2seq-plus", {"directed": True, "order": "random"}),
 }
 
 

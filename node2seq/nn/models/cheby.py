@@ -1,13 +1,26 @@
-"""The Chebyshev network, and its layer aggregated deterministically."""
+"""The Chebyshev network."""
+
+from dataclasses import dataclass
 
 from torch import nn
 
 from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.two_layers import TwoLayers
+from node2seq.nn.models.network import Network
 
 
-class Cheby(TwoLayers):
+@dataclass(frozen=True)
+class ChebyOptions:
+    """The options of :class:`Cheby`."""
+
+    hidden_channels: int
+    K: int = 3
+    input_dropout: float = 0.5
+    dropout: float = 0.5
+    backend: str = "auto"
+
+
+class Cheby(Network):
     """The two-layer network with the filters of the `"Convolutional Neural Networks on Graphs with Fast
     Localized Spectral Filtering" <https://arxiv.org/abs/1606.09375>`_ paper.
 
@@ -21,31 +34,11 @@ class Cheby(TwoLayers):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    Options = ChebyOptions
     reads_sparse_rows = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        K: int = 3,
-        input_dropout: float = 0.5,
-        dropout: float = 0.5,
-        backend: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.K = K
-        self.input_dropout = input_dropout
-        self.dropout = dropout
-        self.backend = backend
-        self.convs = nn.ModuleList(
-            [
-                ChebConv(in_channels, hidden_channels, K, backend=backend),
-                ChebConv(hidden_channels, out_channels, K, backend=backend),
-            ]
-        )
-        self.dropouts = make_dropouts(input_dropout, dropout)
+    def _make_layers(self, options: ChebyOptions) -> None:
+        first = ChebConv(self.in_channels, self.hidden_channels, options.K, backend=options.backend)
+        second = ChebConv(self.hidden_channels, self.out_channels, options.K, backend=options.backend)
+        self.convs = nn.ModuleList([first, second])
+        self.dropouts = make_dropouts(options.input_dropout, options.dropout)

@@ -1,13 +1,25 @@
 """The two-layer graph convolutional network."""
 
+from dataclasses import dataclass
+
 from torch import nn
 
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.two_layers import TwoLayers
+from node2seq.nn.models.network import Network
 
 
-class GCN(TwoLayers):
+@dataclass(frozen=True)
+class GCNOptions:
+    """The options of :class:`GCN`."""
+
+    hidden_channels: int
+    input_dropout: float = 0.5
+    dropout: float = 0.5
+    backend: str = "auto"
+
+
+class GCN(Network):
     """The two-layer network of the `"Semi-Supervised Classification with Graph Convolutional Networks"
     <https://arxiv.org/abs/1609.02907>`_ paper.
 
@@ -20,29 +32,11 @@ class GCN(TwoLayers):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    Options = GCNOptions
     reads_sparse_rows = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        input_dropout: float = 0.5,
-        dropout: float = 0.5,
-        backend: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.input_dropout = input_dropout
-        self.dropout = dropout
-        self.backend = backend
-        self.convs = nn.ModuleList(
-            [
-                GCNConv(in_channels, hidden_channels, backend=backend),
-                GCNConv(hidden_channels, out_channels, backend=backend),
-            ]
-        )
-        self.dropouts = make_dropouts(input_dropout, dropout)
+    def _make_layers(self, options: GCNOptions) -> None:
+        first = GCNConv(self.in_channels, self.hidden_channels, backend=options.backend)
+        second = GCNConv(self.hidden_channels, self.out_channels, backend=options.backend)
+        self.convs = nn.ModuleList([first, second])
+        self.dropouts = make_dropouts(options.input_dropout, options.dropout)

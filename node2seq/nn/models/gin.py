@@ -1,5 +1,6 @@
-"""The graph isomorphism network for node classification, and its layer aggregated deterministically."""
+"""The graph isomorphism network for node classification."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -8,10 +9,20 @@ from torch import Tensor, nn
 from node2seq import ops
 from node2seq.nn.conv.gin import GINConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.capturing import Capturable
+from node2seq.nn.models.network import Network
 
 
-class GIN(Capturable):
+@dataclass(frozen=True)
+class GINOptions:
+    """The options of :class:`GIN`."""
+
+    hidden_channels: int
+    input_dropout: float = 0.5
+    dropout: float = 0.5
+    backend: str = "auto"
+
+
+class GIN(Network):
     """A two-layer network with the layers of the `"How Powerful are Graph Neural Networks?"
     <https://arxiv.org/abs/1810.00826>`_ paper and a linear classifier.
 
@@ -24,34 +35,15 @@ class GIN(Capturable):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        input_dropout: float = 0.5,
-        dropout: float = 0.5,
-        backend: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.input_dropout = input_dropout
-        self.dropout = dropout
-        self.backend = backend
-        self.convs = nn.ModuleList(
-            GINConv(_two_layers(width, hidden_channels), train_eps=True, backend=backend)
-            for width in (in_channels, hidden_channels)
-        )
-        self.lin = nn.Linear(hidden_channels, out_channels)
-        self.dropouts = make_dropouts(input_dropout, dropout, dropout)
+    Options = GINOptions
 
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
-        for module in (*self.convs, self.lin, *self.dropouts):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
+    def _make_layers(self, options: GINOptions) -> None:
+        self.convs = nn.ModuleList(
+            GINConv(_two_layers(width, self.hidden_channels), train_eps=True, backend=options.backend)
+            for width in (self.in_channels, self.hidden_channels)
+        )
+        self.lin = nn.Linear(self.hidden_channels, self.out_channels)
+        self.dropouts = make_dropouts(options.input_dropout, options.dropout, options.dropout)
 
     def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The node embeddings before the last layer, [N, H]."""
@@ -60,7 +52,7 @@ class GIN(Capturable):
         return x
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
+        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
         return ops.apply(self.lin, self.dropouts[2](self.embed(x, edge_index, n_id), n_id))
 
 

@@ -1,5 +1,6 @@
-"""The large-scale learnable graph convolutional network, and its layer."""
+"""The large-scale learnable graph convolutional network."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,10 +9,23 @@ from torch import Tensor, nn
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.capturing import Capturable
+from node2seq.nn.models.network import Network
 
 
-class LGCN(Capturable):
+@dataclass(frozen=True)
+class LGCNOptions:
+    """The options of :class:`LGCN`."""
+
+    hidden_channels: int
+    num_lgcl: int = 2
+    lgcl_channels: int = 8
+    k: int = 8
+    input_dropout: float = 0.84
+    dropout: float = 0.84
+    backend: str = "auto"
+
+
+class LGCN(Network):
     """The network of the `"Large-Scale Learnable Graph Convolutional Networks"
     <https://arxiv.org/abs/1808.03965>`_ paper: a GCN layer as embedding, layers that add their output to
     their input's channels, a GCN layer as classifier.
@@ -28,45 +42,19 @@ class LGCN(Capturable):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    Options = LGCNOptions
     reads_sparse_rows = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        num_lgcl: int = 2,
-        lgcl_channels: int = 8,
-        k: int = 8,
-        input_dropout: float = 0.84,
-        dropout: float = 0.84,
-        backend: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.num_lgcl = num_lgcl
-        self.lgcl_channels = lgcl_channels
-        self.k = k
-        self.input_dropout = input_dropout
-        self.dropout = dropout
-        self.backend = backend
-        self.embedding = GCNConv(in_channels, hidden_channels, backend=backend)
-        self.dropouts = make_dropouts(input_dropout, dropout)
-        width = hidden_channels
+    def _make_layers(self, options: LGCNOptions) -> None:
+        width, backend = self.hidden_channels, options.backend
+        self.embedding = GCNConv(self.in_channels, width, backend=backend)
+        self.dropouts = make_dropouts(options.input_dropout, options.dropout)
         self.layers = nn.ModuleList()
-        for number in range(num_lgcl):
-            first = len(self.dropouts) + 2 * number
-            self.layers.append(LGCL(width, lgcl_channels, k, dropout=dropout, layer=first, backend=backend))
-            width += lgcl_channels
-        self.classifier = GCNConv(width, out_channels, backend=backend)
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
-        for module in (self.embedding, *self.layers, self.classifier, *self.dropouts):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
+        for number in range(options.num_lgcl):
+            own = {"dropout": options.dropout, "layer": len(self.dropouts) + 2 * number}
+            self.layers.append(LGCL(width, options.lgcl_channels, options.k, **own, backend=backend))
+            width += options.lgcl_channels
+        self.classifier = GCNConv(width, self.out_channels, backend=backend)
 
     def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The node embeddings before the last layer, [N, H + num_lgcl * lgcl_channels]."""
@@ -76,5 +64,5 @@ class LGCN(Capturable):
         return x
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
+        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
         return self.classifier(self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)

@@ -1,15 +1,26 @@
-"""The simplified graph convolution, and its layer aggregated deterministically."""
+"""The simplified graph convolutional network."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.capturing import Capturable
+from node2seq.nn.models.network import Network
 
 
-class SGC(Capturable):
+@dataclass(frozen=True)
+class SGCOptions:
+    """The options of :class:`SGC`."""
+
+    hidden_channels: int
+    K: int = 2
+    input_dropout: float = 0.0
+    backend: str = "auto"
+
+
+class SGC(Network):
     """The one-layer network of the `"Simplifying Graph Convolutional Networks"
     <https://arxiv.org/abs/1902.07153>`_ paper: a linear classifier of features spread over K hops.
 
@@ -22,37 +33,17 @@ class SGC(Capturable):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
+    Options = SGCOptions
     reads_sparse_rows = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        K: int = 2,
-        input_dropout: float = 0.0,
-        backend: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.K = K
-        self.input_dropout = input_dropout
-        self.backend = backend
-        self.conv = SGConv(in_channels, out_channels, K, backend=backend)
-        self.dropouts = make_dropouts(input_dropout)
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seed of the dropout, anew."""
-        for module in (self.conv, *self.dropouts):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
+    def _make_layers(self, options: SGCOptions) -> None:
+        self.conv = SGConv(self.in_channels, self.out_channels, options.K, backend=options.backend)
+        self.dropouts = make_dropouts(options.input_dropout)
 
     def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
         """The node embeddings: with no hidden layer, the logits themselves, [N, out_channels]."""
         return self.conv(self.dropouts[0](x, n_id), edge_index)
 
     def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Node2Seq.forward`."""
+        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
         return self.embed(x, edge_index, n_id)

@@ -1,17 +1,19 @@
-"""The options that the paper's network does not have: what each of them computes."""
+"""The paper's network: taps, activations, and the options that it does not have."""
 
-from typing import Any
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import literal
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import APPNP
 
-from node2seq import Node2Seq, Node2SeqConv
+from node2seq import Node2Seq, Node2SeqConv, Node2SeqPlus
 from node2seq.errors import Node2SeqError
-from node2seq.nn.smoothing import Smoothing
+from node2seq.nn.conv.checks import CHOICES
+from node2seq.nn.models import GCNStar
+from node2seq.nn.models.node2seq import ACTIVATIONS
 
 
 @pytest.fixture
@@ -19,11 +21,6 @@ def graph() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(30, 6, dtype=torch.float64, generator=generator)
     return x, literal.random_graph(1, undirected=False)
-
-
-def network(**options: object) -> Node2Seq:
-    torch.manual_seed(5)
-    return Node2Seq(6, 8, 3, **options).double()  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("readout", ["max", "mean"])
@@ -50,24 +47,6 @@ def test_few_taps_equal_the_full_kernel_with_the_same_diagonals(taps, readout, g
     torch.testing.assert_close(few.weight.grad, grad if taps == "depthwise" else grad.sum(-1))
 
 
-def test_smoothing_is_the_propagation_of_appnp(graph):
-    x, edge_index = graph
-    expected = APPNP(5, 0.2)(x, edge_index)
-    torch.testing.assert_close(Smoothing(5, 0.2)(x, edge_index), expected)
-    assert Smoothing(0, 0.2)(x, edge_index) is x
-    plain, smooth = network().eval(), network(smoothing=4, teleport=0.3).eval()
-    torch.testing.assert_close(smooth(x, edge_index), Smoothing(4, 0.3)(plain(x, edge_index), edge_index))
-
-
-def test_smoothing_after_the_first_layer_spreads_what_goes_into_its_activation(graph):
-    x, edge_index = graph
-    model = network(smoothing=3, teleport=0.3, smoothed="first").eval()
-    first, second, third = model.convs
-    hidden = F.relu(Smoothing(3, 0.3)(first(x, edge_index), edge_index))
-    hidden = hidden + F.relu(second(hidden, edge_index))
-    torch.testing.assert_close(model(x, edge_index), third(hidden, edge_index))
-
-
 @pytest.mark.parametrize(
     ("activation", "function"),
     [("relu", F.relu), ("elu", F.elu), ("none", lambda x: x)],
@@ -75,113 +54,37 @@ def test_smoothing_after_the_first_layer_spreads_what_goes_into_its_activation(g
 )
 def test_each_activation_follows_the_first_two_layers(graph, activation, function):
     x, edge_index = graph
-    model = network(activation=activation).eval()
+    model = Node2Seq(6, 8, 3, activation=activation).double().eval()
     first, second, third = model.convs
     hidden = function(first(x, edge_index))
     hidden = hidden + function(second(hidden, edge_index))
     torch.testing.assert_close(model(x, edge_index), third(hidden, edge_index))
 
 
-def test_own_features_apart_add_what_two_dense_layers_say(graph):
-    x, edge_index = graph
-    plain, apart = network().eval(), network(own="apart").eval()
-    first, second = apart.own_layers  # pyright: ignore[reportGeneralTypeIssues]
-    expected = plain(x, edge_index) + second(F.relu(first(x)))
-    torch.testing.assert_close(apart(x, edge_index), expected)
+def test_the_choices_are_those_of_the_layer():
+    types = get_type_hints(Node2Seq.Options)
+    for name, choices in CHOICES.items():
+        assert get_args(types[name]) == choices, name
+    assert get_args(types["activation"]) == tuple(ACTIVATIONS)
 
 
-def test_node_dropout_drops_whole_nodes_of_the_input_only(graph):
-    x, edge_index = graph
-    model = network(node_dropout=0.5, input_dropout=0.0, dropout=0.0)
-    seen = []
-    model.convs[0].register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
-    model(x, edge_index)
-    dropped = (seen[0] == 0).all(1)
-    assert 5 < int(dropped.sum()) < 25
-    torch.testing.assert_close(seen[0][~dropped], 2 * x[~dropped])
-    model.eval()(x, edge_index)
-    assert torch.equal(seen[1], x)
+def test_options_that_only_the_other_network_has_name_it():
+    paper, plus = ({option.name for option in fields(cls.Options)} for cls in (Node2Seq, Node2SeqPlus))
+    assert set(Node2Seq.Options.elsewhere) == plus - paper
+    assert paper < plus
+    for name in plus - paper:
+        with pytest.raises(Node2SeqError, match=rf"options of Node2Seq: {name}: .* Use Node2SeqPlus"):
+            Node2Seq(6, 8, 3, **{name: getattr(Node2SeqPlus(6, 8, 3), name)})
 
 
-def test_layer_norm_makes_hidden_features_independent_of_their_scale(graph):
-    x, edge_index = graph
-    model = network(norm="layer", position=2).eval()
-    for convs in (model.convs[0], model.convs[1]):
-        torch.nn.init.zeros_(convs.bias)  # pyright: ignore[reportArgumentType]
-    torch.testing.assert_close(
-        model.embed(x, edge_index), model.embed(10 * x, edge_index), atol=1e-3, rtol=1e-3
-    )
-
-
-@pytest.mark.parametrize("share", [0.5, 0.2])
-def test_a_directed_network_adds_up_both_directions(graph, share):
-    x, edge_index = graph
-    model = network(directed=True, targets_share=share).eval()
-    back = edge_index.flip(0)
-    assert model.reversed_convs is not None
-
-    def both(number: int, h: Tensor) -> Tensor:
-        forward, backward = model.convs[number], model.reversed_convs[number]  # pyright: ignore[reportOptionalSubscript]
-        torch.manual_seed(0)
-        twin = type(backward)(backward.in_channels, backward.out_channels).double()  # pyright: ignore[reportCallIssue,reportArgumentType]
-        twin.load_state_dict(backward.state_dict())
-        return (1 - share) * forward(h, edge_index) + share * twin(h, back)
-
-    first = both(0, x).relu()
-    expected = both(2, first + both(1, first).relu())
-    torch.testing.assert_close(model(x, edge_index), expected)
-    # Turning every edge round swaps the roles of the pair: another output.
-    assert not torch.allclose(model(x, back), expected)
-    groups = model.parameter_groups()
-    assert len(groups["node2seq"]) == 2 * len(list(model.convs[1].parameters()))
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_a_direction_without_a_share_has_no_layers(graph, share):
-    x, edge_index = graph
-    model, plain = network(directed=True, targets_share=share).eval(), network().eval()
-    assert model.reversed_convs is None
-    expected = plain(x, edge_index if share == 0 else edge_index.flip(0))
-    torch.testing.assert_close(model(x, edge_index), expected)
-
-
-def test_without_self_loops_a_node_sees_its_neighbours_alone(graph):
-    x, edge_index = graph
-    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
-    model = network(self_loops=False, position=3).eval()
-    moved = x.clone()
-    moved[0] += 1.0
-    seen: list[Any] = []
-    model.convs[0].register_forward_hook(lambda _module, _inputs, out: seen.append(out))
-    model(x, edge_index)
-    model(moved, edge_index)
-    changed = (seen[0] != seen[1]).any(1).nonzero().view(-1)
-    assert torch.equal(changed, edge_index[1][edge_index[0] == 0].unique())
-    assert not model.convs[2].add_self_loops
-
-
-def test_reset_draws_the_additional_layers_anew(graph):
-    model = network(own="apart", directed=True, node_dropout=0.3)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    torch.manual_seed(5 + 1)
-    model.reset_parameters()
-    for name in ("own_layers.0.weight", "reversed_convs.1.lin.weight", "node_drop.seed", "own_drop.seed"):
-        assert not torch.equal(before[name], model.state_dict()[name]), name
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"taps": "few"}, "taps"),
-        ({"own": "alone"}, "own"),
-        ({"norm": "batch"}, "norm"),
-        ({"smoothing": -1}, "smoothing=-1"),
-        ({"teleport": 1.5}, "teleport=1.5"),
-        ({"smoothed": "second"}, "smoothed"),
-        ({"targets_share": 1.5}, "targets_share=1.5"),
-        ({"node_dropout": 1.0}, "dropout 1.0"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(Node2SeqError, match=message):
-        network(**options)
+@pytest.mark.parametrize("network", [Node2Seq, GCNStar])
+def test_weights_of_earlier_versions_have_a_dropout_of_nodes(network):
+    model = network(6, 8, 3)
+    state = model.state_dict()
+    former = {"node_drop.seed": torch.tensor(5), "node_drop.step": torch.tensor(0)}
+    model.load_state_dict({**state, **former})
+    torch.nn.ModuleList([model]).load_state_dict({f"0.{key}": v for key, v in {**state, **former}.items()})
+    with pytest.raises(RuntimeError, match="other_drop"):
+        model.load_state_dict({**state, "other_drop.seed": torch.tensor(5)})
+    with pytest.raises(RuntimeError, match=r"Missing.*node_drop\.seed"):
+        Node2SeqPlus(6, 8, 3).load_state_dict(Node2Seq(6, 8, 3).state_dict())

@@ -19,7 +19,7 @@ from torch_geometric.explain import (
 )
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.models import Node2Seq
+from node2seq.nn.models import GCNStar, Node2Seq
 
 NUM_EDGES = EDGES.size(1)
 BIPARTITE_EDGES = EDGES[:, EDGES[1] < 6]
@@ -230,11 +230,11 @@ def test_gnn_explainer(hops):
     assert model.first.propagated == 5  # the explainer is gone, the fused path is back
 
 
-@pytest.mark.parametrize("kind", ["node2seq", "gcn"])
-def test_gnn_explainer_on_the_whole_network(kind):
+@pytest.mark.parametrize("network", [Node2Seq, GCNStar])
+def test_gnn_explainer_on_the_whole_network(network):
     torch_geometric.nn.GCNConv(5, 6)  # PyG generates code for its layer, which ours must not inherit
     torch.manual_seed(0)
-    model = Node2Seq(5, 6, 3, layer=kind)
+    model = network(5, 6, 3)
     explainer = Explainer(
         model,
         GNNExplainer(epochs=5),
