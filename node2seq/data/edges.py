@@ -1,4 +1,4 @@
-"""Lists of edges made clean: no self loops, no duplicates, both directions unless the graph is directed."""
+"""Clean lists of edges: remove self loops and duplicates, add reverse edges; find connected components."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class EdgeCounts:
-    """What became of the edges that were given."""
+    """How many edges were given, and how many of them were self loops and duplicates."""
 
     given: int
     self_loops: int
@@ -19,14 +19,13 @@ class EdgeCounts:
 
 
 def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -> tuple[Tensor, EdgeCounts]:
-    """Drop self loops and duplicates; add the other direction of every edge unless ``directed``.
+    """Remove self loops and duplicates; add the reverse of every edge unless ``directed``.
 
-    Returns the edges [2, E] sorted by source, then target — the one order in which every graph of this
-    package comes — and the counts. In an undirected graph the two directions of an edge are duplicates of one
-    another.
+    Returns the edges [2, E] sorted by source, then target, as in every graph of this package, and the counts.
+    In an undirected graph, the two directions of an edge count as duplicates.
     """
     source, target = edge_index.numpy()
-    # Large arrays are made as seldom as possible: fresh memory costs more than the sums that fill it.
+    # Reuse large arrays: allocating memory costs more than the arithmetic that fills it.
     keys = source.copy() if directed else np.minimum(source, target)
     keys *= num_nodes
     keys += target if directed else np.maximum(source, target)
@@ -61,8 +60,8 @@ def _apart(keys: np.ndarray, num_nodes: int) -> Tensor:
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:
     """The component of each node [N], as the smallest node number in it. Edges count in both directions.
 
-    A quarter of the edges already joins most of what is connected; after that, few of the others still join
-    two components, and to look which is cheap.
+    A quarter of the edges already joins most of each component. Few of the other edges still join two
+    components, and finding those is cheap.
     """
     label = torch.arange(num_nodes)
     for edges in (edge_index[:, ::4], edge_index):

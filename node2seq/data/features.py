@@ -1,11 +1,10 @@
-"""Columns of a nodes table → the feature matrix, by a plan that is kept: new graphs are encoded alike.
+"""Encode the columns of a nodes table as a feature matrix. The encoding is stored and reused for new graphs.
 
-The plan is a list of JSON-ready dicts, one for each column, in order:
+It is a list of JSON-ready dicts, one for each column, in order:
 
 - ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
-- ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one feature for each category. A missing
-  cell is all zero if ``fill`` is set, else an error. A category that the plan does not know is all zero, and
-  said aloud.
+- ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one-hot. A missing cell is all
+  zero if ``fill`` is set, otherwise an error. An unknown category is all zero and gets a note in the report.
 - ``{"kind": "block", "name": "f", "count": 1433}``: the number columns f0 … f1432.
 """
 
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from node2seq.data.columns import as_text, some
+from node2seq.data.columns import as_text, first_few
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -25,33 +24,35 @@ if TYPE_CHECKING:
 
 _MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
 _MOST_CATEGORIES = 256
-Plan = list[dict[str, Any]]
+Encoding = list[dict[str, Any]]
 
 
-def make_plan(frame: pl.DataFrame, title: str, categorical: Sequence[str], fill: str | float | None) -> Plan:
-    """Decide for each column of the frame how it is encoded."""
+def choose_encoding(
+    frame: pl.DataFrame, title: str, categorical: Sequence[str], fill: str | float | None
+) -> Encoding:
+    """Choose how to encode each column of the frame."""
     fill = check_fill(fill)
-    plan: Plan = []
+    encoding: Encoding = []
     for column in frame:
         numbers = None if column.name in categorical else _numbers(column, title)
         if numbers is None:
-            plan.append(_category(column, title, fill, forced=column.name in categorical))
+            encoding.append(_category(column, title, fill, forced=column.name in categorical))
         else:
-            plan.append({"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)})
-    return plan
+            encoding.append({"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)})
+    return encoding
 
 
-def planned_names(plan: Plan) -> list[str]:
-    """The columns that a plan reads."""
-    return [column["name"] for column in _columns(plan)]
+def encoded_columns(encoding: Encoding) -> list[str]:
+    """The names of the columns that an encoding reads."""
+    return [column["name"] for column in _columns(encoding)]
 
 
-def encode(frame: pl.DataFrame, title: str, plan: Plan) -> tuple[np.ndarray, list[str]]:
-    """The feature matrix [N, C], float32, and what has to be said about it."""
-    x = np.empty((frame.height, width(plan)), dtype=np.float32)
+def encode(frame: pl.DataFrame, title: str, encoding: Encoding) -> tuple[np.ndarray, list[str]]:
+    """The feature matrix [N, C], float32, and notes for the report."""
+    x = np.empty((frame.height, width(encoding)), dtype=np.float32)
     notes: list[str] = []
     place = 0
-    for column in _columns(plan):
+    for column in _columns(encoding):
         name = column["name"]
         cells = frame[name]
         if column["kind"] == "number":
@@ -65,18 +66,19 @@ def encode(frame: pl.DataFrame, title: str, plan: Plan) -> tuple[np.ndarray, lis
             place += onehot.shape[1]
             if unknown:
                 notes.append(
-                    f"column {name!r}: {len(unknown)} categories are new ({some(unknown)}); they are all zero"
+                    f"column {name!r}: {len(unknown)} categories are new ({first_few(unknown)}); "
+                    "they are all zero"
                 )
     return x, notes
 
 
-def width(plan: Plan) -> int:
-    """How many features the plan makes."""
-    return sum(len(c["categories"]) if c["kind"] == "category" else c.get("count", 1) for c in plan)
+def width(encoding: Encoding) -> int:
+    """The number of features of an encoding."""
+    return sum(len(c["categories"]) if c["kind"] == "category" else c.get("count", 1) for c in encoding)
 
 
 def check_fill(fill: str | float | None) -> str | float | None:
-    """``"mean"``, or a finite number, or None."""
+    """Return ``fill`` as ``"mean"``, a finite number or None; anything else is an error."""
     if fill is None or fill == "mean":
         return fill
     try:
@@ -84,12 +86,12 @@ def check_fill(fill: str | float | None) -> str | float | None:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise Node2SeqError(f"fill={fill!r}", "no value to fill with", "Give a number, or 'mean'")
+        raise Node2SeqError(f"fill={fill!r}", "it is neither a number nor 'mean'", "Give a number, or 'mean'")
     return number
 
 
-def _columns(plan: Plan) -> Iterator[dict[str, Any]]:
-    for column in plan:
+def _columns(encoding: Encoding) -> Iterator[dict[str, Any]]:
+    for column in encoding:
         if column["kind"] == "block":
             for number in range(column["count"]):
                 yield {"kind": "number", "name": f"{column['name']}{number}", "fill": column.get("fill")}
@@ -100,7 +102,7 @@ def _columns(plan: Plan) -> Iterator[dict[str, Any]]:
 def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Series | None:
     """The column as float64 with nulls for missing cells, or None if it holds categories.
 
-    A column in which at least half of the cells are numbers is meant to be one: the others are mistakes.
+    A column with numbers in at least half of its cells is numeric: its other cells are errors.
     """
     import polars as pl
 
@@ -109,7 +111,7 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
     if column.dtype == pl.String:
         numbers = column.cast(pl.Float64, strict=False)
         if numbers.null_count() == column.null_count() and not numbers.is_nan().any():
-            return numbers  # the usual case, and the quick way: every cell is a number or missing
+            return numbers  # the common, fast case: every cell is a number or missing
     text = as_text(column, title)
     numbers = text.cast(pl.Float64, strict=False)
     lower = text.str.to_lowercase()
@@ -125,7 +127,7 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
     row = int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
     raise Node2SeqError(
         title,
-        f"column {column.name!r}: {some([wrong[0]])} in row {row} is no number, though most of its cells are",
+        f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; most other cells are",
         f"Correct it, or say categorical={column.name} (--categorical {column.name})",
     )
 
@@ -173,7 +175,7 @@ def _category(column: pl.Series, title: str, fill: str | float | None, *, forced
     if len(categories) > _MOST_CATEGORIES and not forced:
         raise Node2SeqError(
             title,
-            f"column {column.name!r} has {len(categories)} different values ({some(categories)})",
+            f"column {column.name!r} has {len(categories)} different values ({first_few(categories)})",
             f"Leave it out (--ignore {column.name}), or take it as categories (--categorical {column.name})",
         )
     return {

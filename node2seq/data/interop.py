@@ -1,4 +1,4 @@
-"""Graphs from and to what other tools hold: frames, files, networkx, PyTorch Geometric."""
+"""Convert graphs from and to data frames, files, networkx and PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.edges import clean_edges
-from node2seq.data.frames import ReadReport, from_frames
-from node2seq.data.schema import schema_of_matrix
-from node2seq.data.splits import Split
+from node2seq.data.reading import ReadReport, from_frames
+from node2seq.data.schema import is_directed, schema_of_matrix
+from node2seq.data.splits import Split, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
 from node2seq.storage.files import replacing
@@ -98,7 +98,7 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     ids = np.arange(data.x.size(0)) if ids is None else ids
     id_column = pl.Series("id", ids)
     source, target = data.edge_index.cpu()
-    if not _is_directed(data):
+    if not is_directed(data):
         once = source < target
         source, target = source[once], target[once]
     edges = pl.DataFrame(
@@ -114,29 +114,24 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
                 range(len(names)), list(names), return_dtype=pl.String, default=None
             )
         columns.append(labels.alias("label"))
-    if (parts := _parts(held, split, len(id_column))) is not None:
+    if (parts := _parts(data, split)) is not None:
         columns.append(pl.Series("split", parts, dtype=pl.String))
     features = pl.DataFrame(data.x.cpu().numpy(), schema=[f"f{number}" for number in range(data.x.size(1))])
     return edges, pl.DataFrame(columns).hstack(features)
 
 
-def _is_directed(data: Data) -> bool:
-    schema = data.to_dict().get("schema")
-    return data.is_directed() if schema is None else bool(schema["directed"])
-
-
-def _parts(held: dict[str, Any], split: Split | None, num_nodes: int) -> list[str | None] | None:
-    parts: list[str | None] = [None] * num_nodes
+def _parts(data: Data, split: Split | None) -> list[str | None] | None:
+    """``"train"``, ``"val"``, ``"test"`` or None for each node; None alone if there is no split."""
     if split is not None:
-        members = {"train": split.train, "val": split.val, "test": split.test}
-    elif all(isinstance(held.get(f"{part}_mask"), Tensor) for part in ("train", "val", "test")):
-        members = {part: held[f"{part}_mask"].nonzero().view(-1) for part in ("train", "val", "test")}
+        members = [part.cpu().numpy() for part in (split.train, split.val, split.test)]
+    elif (masks := masks_of(data)) is not None:
+        members = [np.flatnonzero(mask) for mask in masks]
     else:
         return None
-    for part, nodes in members.items():
-        for node in nodes.tolist():
-            parts[node] = part
-    return parts
+    parts = np.full(int(data.num_nodes or 0), None, dtype=object)
+    for name, nodes in zip(("train", "val", "test"), members, strict=True):
+        parts[nodes] = name
+    return parts.tolist()
 
 
 def write_graph(
@@ -195,7 +190,7 @@ def to_networkx(data: Data) -> nx.Graph:
     held = data.to_dict()
     ids = held.get("node_ids")
     ids = list(range(int(data.num_nodes or 0))) if ids is None else list(ids)
-    graph = nx.DiGraph() if _is_directed(data) else nx.Graph()
+    graph = nx.DiGraph() if is_directed(data) else nx.Graph()
     names = held.get("class_names")
     for number, node in enumerate(ids):
         graph.add_node(node)

@@ -1,4 +1,4 @@
-"""The label column and the split column of a nodes table."""
+"""Read the label column and the split column of a nodes table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from node2seq.data.columns import as_text, some
+from node2seq.data.columns import as_text, first_few, subject
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Labels:
 def read_labels(
     column: pl.Series, title: str, known: list[str] | None, notes: list[str], *, needs_pairs: bool
 ) -> Labels:
-    """Number the classes: whole numbers by value, else by name. ``known`` are the classes of another graph.
+    """Number the classes: whole numbers by value, others by name. ``known`` are the classes of another graph.
 
-    With ``needs_pairs``, each class must have two labelled nodes: one to learn from, one to test on. A split
-    column says itself which nodes of a class go where.
+    With ``needs_pairs``, each class needs two labelled nodes: one to train on, one to test on. A split column
+    lifts this condition.
     """
     import polars as pl
 
@@ -45,7 +45,7 @@ def read_labels(
         names = known
         new = sorted(set(found) - set(known))
         if new:
-            notes.append(f"labels that were not there in training count as no label: {some(new)}")
+            notes.append(f"labels that were not there in training count as no label: {first_few(new)}")
     else:
         names = _sorted_classes(found)
         _check_classes(text, title, names, needs_pairs)
@@ -75,23 +75,23 @@ def _check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: b
     counts = text.drop_nulls().alias("class").value_counts()  # the user's column may be called "count"
     lonely = sorted(counts.filter(counts["count"] == 1)["class"].to_list())
     if needs_pairs and lonely:
-        which = (
-            f"class {lonely[0]!r} has" if len(lonely) == 1 else f"{len(lonely)} classes ({some(lonely)}) have"
-        )
+        which = subject(lonely, "class {} has", "{} classes ({}) have")
         raise Node2SeqError(
             title,
-            f"column {text.name!r}: {which} only one labelled node; two are needed, to learn and to test",
+            f"column {text.name!r}: {which} only one labelled node; two are needed, to train and to test",
             "Label more nodes of it, clear its label, or give a split column",
         )
 
 
 def read_split(column: pl.Series, y: np.ndarray, title: str, notes: list[str]) -> dict[str, np.ndarray]:
-    """The masks of the three parts; only labelled nodes count."""
+    """The train, val and test masks; unlabelled nodes are in none."""
     text = as_text(column, title).str.to_lowercase()
     wrong = [value for value in text.drop_nulls().unique().sort().to_list() if value not in _PART_OF]
     if wrong:
         raise Node2SeqError(
-            title, f"column {column.name!r} holds {some(wrong)}", "Say train, val or test, or leave it empty"
+            title,
+            f"column {column.name!r} holds {first_few(wrong)}",
+            "Say train, val or test, or leave it empty",
         )
     parts = np.array([_PART_OF.get(value or "", "") for value in text.to_list()])
     masks = {part: (parts == part) & (y >= 0) for part in _PARTS}

@@ -1,4 +1,4 @@
-"""A name → a prepared graph: the same nodes in the same order, whichever source the files came from."""
+"""Load a data set by name: the same nodes in the same order, whichever source the files came from."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def load(
     """Load one of the paper's eleven columns, ``pubmed`` or ``karate``, prepared as the paper says.
 
     Every graph is made undirected, without self loops and duplicate edges; of Amazon Photo the largest
-    connected component is kept. Needs torch, torch_geometric and numpy alone (Cora from the package index
-    also polars).
+    connected component is kept. Needs only torch, torch_geometric and numpy (and polars for Cora from the
+    package index).
 
     Args:
         name (str): ``cora-f cora-r citeseer-f citeseer-r amazon-r chameleon squirrel actor cornell texas
@@ -68,7 +68,7 @@ def load(
 
 
 def normalize_features(x: Tensor) -> Tensor:
-    """Divide each row by its sum, as the recipes for Cora and CiteSeer do; rows of sum 0 stay as they are."""
+    """Divide each row by its sum, as the recipes for Cora and CiteSeer do. Rows of sum 0 are unchanged."""
     total = x.sum(dim=1, keepdim=True)
     return x / torch.where(total == 0, torch.ones_like(total), total)
 

@@ -1,7 +1,7 @@
-"""Whether a Parquet file can be read at all, found out where it can do no harm.
+"""Check in a separate process whether a Parquet file can be read.
 
-Some damaged files make polars ask for as much memory as a damaged number says, which aborts the process.
-So every file is read by another process first; if that one dies, the file is damaged.
+A damaged file can make polars allocate an absurd amount of memory, which aborts the process. So a child
+process reads every file first; if the child dies, the file is damaged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _survives(path: Path, columns: Sequence[str] | None) -> bool:
         answer = probe.stdout.readline()
     except BrokenPipeError:
         answer = ""
-    if not answer:  # it was aborted
+    if not answer:  # the child was aborted
         stop()
     return answer.strip() == "whole"
 

@@ -1,7 +1,7 @@
-"""The raw files of the benchmark sets, as bytes, → arrays. Needs numpy alone, so it runs wherever torch does.
+"""Parse the raw files of the benchmark data sets into arrays, with numpy alone.
 
-Every reader takes ``{file name: bytes}`` and returns the graph as the file holds it: direction, self loops
-and duplicates included. The bytes have passed their pinned SHA-256 before they come here.
+Every reader takes ``{file name: bytes}`` and returns the graph as it is in the files, with direction,
+self loops and duplicates. The SHA-256 of the bytes was checked before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class RawGraph:
-    """A graph as its files hold it.
+    """A graph as it is in its files.
 
     ``x`` [N, C] float32, ``edges`` [2, any] int64, ``y`` [N] int64; ``fixed`` holds the node numbers of the
     public train, val and test sets where the set has them.
@@ -52,7 +52,7 @@ def _dense(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any
 
 
 class _PlanetoidUnpickler(pickle.Unpickler):
-    """Knows the five names that Planetoid's files use; any other name is refused."""
+    """Allows only the names that Planetoid's files use; any other name is an error."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("scipy.sparse.csr", "csr_matrix"):
@@ -67,7 +67,7 @@ class _PlanetoidUnpickler(pickle.Unpickler):
             return defaultdict
         if module in ("__builtin__", "builtins") and name == "list":
             return list
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in a Planetoid file")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a Planetoid file")
 
 
 def _planetoid(files: Files) -> RawGraph:

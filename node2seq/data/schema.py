@@ -1,43 +1,53 @@
-"""How a graph was encoded, as a JSON-ready dict: with it, another graph is read alike."""
+"""The schema of a graph: a JSON-ready dict that says how to encode another graph in the same way."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from node2seq.data.features import Plan
+from node2seq.data.features import Encoding
 from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 _FORMAT = 1
 
 
 def make_schema(
-    parts: dict[str, str | None], plan: Plan, class_names: list[str], *, directed: bool
+    columns: dict[str, str | None], encoding: Encoding, class_names: list[str], *, directed: bool
 ) -> dict[str, Any]:
-    """Put a schema together. An empty plan means structural features."""
+    """Make a schema. An empty encoding means structural features."""
     return {
         "format": _FORMAT,
-        "columns": parts,
+        "columns": columns,
         "directed": directed,
-        "features": plan,
+        "features": encoding,
         "class_names": list(class_names),
     }
 
 
 def schema_of_matrix(num_features: int, num_classes: int, *, directed: bool) -> dict[str, Any]:
     """The schema of a graph that came as tensors: features f0, f1, …, classes 0, 1, … as written to files."""
-    parts: dict[str, str | None] = {"source": "source", "target": "target", "id": "id", "label": "label"}
-    plan: Plan = [{"kind": "block", "name": "f", "count": num_features, "fill": None}] if num_features else []
-    return make_schema(parts, plan, [str(number) for number in range(num_classes)], directed=directed)
+    columns: dict[str, str | None] = {name: name for name in ("source", "target", "id", "label")}
+    block = {"kind": "block", "name": "f", "count": num_features, "fill": None}
+    encoding = [block] if num_features else []
+    return make_schema(columns, encoding, [str(number) for number in range(num_classes)], directed=directed)
+
+
+def is_directed(data: Data) -> bool:
+    """Whether the graph is directed: by its schema if it has one, otherwise by its edges."""
+    schema = data.to_dict().get("schema")
+    return data.is_directed() if schema is None else bool(schema["directed"])
 
 
 def check_schema(schema: Any) -> dict[str, Any]:
-    """Return the schema if it is one; it may come out of a file that somebody edited."""
+    """Return the schema if it is valid: it may come from an edited file."""
     if not isinstance(schema, dict) or schema.get("format") != _FORMAT:
         found = schema.get("format") if isinstance(schema, dict) else type(schema).__name__
         raise Node2SeqError(
             f"schema of format {found!r}",
             f"this version reads format {_FORMAT}",
-            "Take a graph's data.schema",
+            "Give data.schema of a graph",
         )
     ok = (
         isinstance(schema.get("columns"), dict)
@@ -49,7 +59,7 @@ def check_schema(schema: Any) -> dict[str, Any]:
         and all(_is_column(column) for column in schema["features"])
     )
     if not ok:
-        raise Node2SeqError("the schema", "parts of it are missing or wrong", "Take data.schema of a graph")
+        raise Node2SeqError("the schema", "parts of it are missing or wrong", "Give data.schema of a graph")
     return schema
 
 

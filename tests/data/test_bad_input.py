@@ -65,9 +65,9 @@ CASES = [
          nodes=b""),
     Case("only blank lines", "nodes.csv: it has no header line. Name the columns in its first line.", nodes=b"\n\n"),
     Case("a header and no rows", "nodes.csv: it has no rows. Give at least one node.", nodes=b"id,age,label\n"),
-    Case("unknown ending", f"edges.xlsx: its name has '.xlsx', which is no format that is read here. {_SAVE}",
+    Case("unknown ending", f"edges.xlsx: its name has '.xlsx', which is not a supported format. {_SAVE}",
          edges_name="edges.xlsx"),
-    Case("no ending", f"edges: its name has no ending, which is no format that is read here. {_SAVE}",
+    Case("no ending", f"edges: its name has no ending, which is not a supported format. {_SAVE}",
          edges_name="edges"),
     Case("Parquet renamed CSV",
          "nodes.csv: its name says CSV, but it holds Parquet data. Give the file the ending of its format.",
@@ -111,7 +111,7 @@ CASES = [
          "Give the delimiter '\\t', or save it with commas.", nodes=NODES.replace(b",", b"\t")),
     Case("commas in a TSV", "nodes.tsv: its only column is 'id,age,label': it seems to be separated by commas. "
          "Give the delimiter ',', or save it with tabs.", nodes_name="nodes.tsv"),
-    Case("impossible delimiter", "delimiter '::': it must be one plain character. Give for instance ';' or ','.",
+    Case("impossible delimiter", "delimiter '::': it must be a single character. Give for instance ';' or ','.",
          delimiter="::"),
     Case("a row with too many cells", "nodes.csv: a row has more cells than the header line. "
          'Correct the row, or quote cells: "a, b".', nodes=NODES + b"e,5,x,7\n"),
@@ -139,7 +139,7 @@ CASES = [
     Case("the label as a feature", "features=label: it is the column of the id, the label or the split. Leave it out.",
          features=["label"]),
     Case("one column as id and label", "nodes.csv: one column cannot be two of 'id', 'id'. Name others.", label="id"),
-    Case("a label without nodes", "label 'label': labels stand in a table of nodes. Give one with nodes (--nodes FILE).",
+    Case("a label without nodes", "label 'label': labels come from a table of nodes. Give one with nodes (--nodes FILE).",
          nodes_name=""),
     # Ids.
     Case("unknown ids in edges", "edges.csv: 4 ids ('z1', 'z3', 'z2' …) are not in nodes.csv. "
@@ -159,7 +159,7 @@ CASES = [
     Case("ids that are lists", "nodes.parquet: column 'id' holds List(Int64), neither text nor numbers. "
          "Leave it out, or save text.", nodes_name="nodes.parquet", nodes=LISTS.getvalue(), label=None),
     # Features.
-    Case("a word among numbers", "nodes.csv: column 'age': 'old' in row 3 is no number, though most of its cells are. "
+    Case("a word among numbers", "nodes.csv: column 'age': 'old' in row 3 is not a number; most other cells are. "
          "Correct it, or say categorical=age (--categorical age).", nodes=NODES.replace(b"3", b"old")),
     Case("a missing number", "nodes.csv: column 'age': 1 cell is missing, the first in row 2. Fill them with fill="
          "'mean' or a number (--fill mean), or leave the column out (--ignore).", nodes=NODES.replace(b"2", b"")),
@@ -177,18 +177,18 @@ CASES = [
          "Leave it out (--ignore age), or take it as categories (--categorical age).",
          nodes=b"id,age,label\n" + b"".join(b"%d,n%d,%d\n" % (i, i, i % 2) for i in range(300))
          + b"a,n1,1\nb,n1,1\nc,n1,1\nd,n1,1\n"),
-    Case("an impossible fill", "fill='median': no value to fill with. Give a number, or 'mean'.", fill="median"),
-    Case("an infinite fill", "fill=inf: no value to fill with. Give a number, or 'mean'.", fill=float("inf")),
+    Case("an impossible fill", "fill='median': it is neither a number nor 'mean'. Give a number, or 'mean'.", fill="median"),
+    Case("an infinite fill", "fill=inf: it is neither a number nor 'mean'. Give a number, or 'mean'.", fill=float("inf")),
     # Labels and split.
     Case("one class", "nodes.csv: all labels in column 'label' are 'x'. "
          "Give labels of at least two classes, or name another column.", nodes=NODES.replace(b"y", b"x")),
     Case("labels for no node", "nodes.csv: no node has a label in column 'label'. "
          "Label some nodes, or name another column.", nodes=NODES.replace(b"y", b"").replace(b"x", b"")),
     Case("a class with one node", "nodes.csv: column 'label': class 'z' has only one labelled node; two are needed, "
-         "to learn and to test. Label more nodes of it, clear its label, or give a split column.",
+         "to train and to test. Label more nodes of it, clear its label, or give a split column.",
          nodes=NODES + b"e,5,z\n"),
     Case("a number column as label", "nodes.csv: column 'age': 4 classes ('1', '2', '3' …) have only one labelled "
-         "node; two are needed, to learn and to test. Label more nodes of it, clear its label, or give a split column.",
+         "node; two are needed, to train and to test. Label more nodes of it, clear its label, or give a split column.",
          label="age"),
     Case("a split with other words", "nodes.csv: column 'age' holds '1', '2', '3' …. "
          "Say train, val or test, or leave it empty.", split="age"),

@@ -1,3 +1,4 @@
+import os
 from typing import Any
 
 import networkx as nx
@@ -64,6 +65,21 @@ def test_masks_and_splits_are_written(tmp_path):
     with pytest.raises(Node2SeqError) as caught:
         write_graph(karate, tmp_path / "no" / "e.csv", tmp_path / "n.csv")
     assert "it cannot be written (No such file or directory)" in str(caught.value)
+
+
+def test_masks_of_several_splits_are_not_written_as_one():
+    karate = load("karate")
+    for part in ("train", "val", "test"):
+        karate[f"{part}_mask"] = torch.ones(34, 10, dtype=torch.bool)
+    assert "split" not in to_frames(karate)[1].columns
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
+def test_written_files_have_the_usual_permissions(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_graph(load("karate"), tmp_path / "e.csv", tmp_path / "n.csv")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_bytes_with_another_hash_are_never_read(cache, monkeypatch):
 
 
 def test_a_planetoid_pickle_may_name_five_classes_only():
-    with pytest.raises(Exception, match=r"os.system has no place in a Planetoid file"):
+    with pytest.raises(Exception, match=r"os.system is not allowed in a Planetoid file"):
         READERS["planetoid"]({"ind.x.test.index": b"1", "ind.x.allx": b"cos\nsystem\n(S'false'\ntR."})
 
 

@@ -152,7 +152,7 @@ def test_the_rule_is_taken_from_the_graph():
     [
         ((LABELS, "50/50"), "rule='50/50': no such split rule. Take one of fixed, redrawn, 20/500/rest, "
          "20/30/rest, 60/20/20, or the name of a data set."),
-        ((LABELS, "fixed"), "rule='fixed': the graph carries no train, val and test masks. Take another rule,"
+        ((LABELS, "fixed"), "rule='fixed': the graph has no train, val and test masks. Take another rule,"
          " or give a split column."),
         ((LABELS, "60/20/20", -1), "seed=-1: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),
         ((LABELS, "60/20/20", 1.5), "seed=1.5: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),

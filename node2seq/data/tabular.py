@@ -1,7 +1,6 @@
-"""A user's file → a table of columns: CSV, TSV, Parquet or NPZ, each also gzipped. Nothing is ever unpickled.
+"""Open a user's file as a table of columns: CSV, TSV, Parquet or NPZ, also gzipped. Nothing is unpickled.
 
-Text is read as text: whether a column holds numbers is decided later, where it is known what the column is
-for.
+Text is read as text. Whether a column holds numbers is decided later, when its role is known.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _SAVE_AS = "Save it as CSV, TSV, Parquet or NPZ, and let its name say which"
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table whose column names are known and whose columns are read when asked for.
+class LazyTable:
+    """A table that knows its column names and reads columns on demand.
 
     ``title`` names it in messages; ``read`` takes the names of the wanted columns.
     """
@@ -50,8 +49,8 @@ class Table:
     read: Callable[[Sequence[str]], pl.DataFrame]
 
 
-def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> Table:
-    """Open a file and read the names of its columns, so that a wrong file is refused before any long work."""
+def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> LazyTable:
+    """Open a file and read the names of its columns, so that a wrong file fails early."""
     path = Path(path)
     title = str(path)
     kind = _format(path)
@@ -76,7 +75,7 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> Ta
 
 
 def _beginning(file: BinaryIO) -> bytes:
-    """Enough to tell the format, and the whole header line, which is long where there are many columns."""
+    """Enough bytes to tell the format, and the whole header line, however many columns it has."""
     return file.read(2**16) + file.readline(2**24)
 
 
@@ -91,9 +90,7 @@ def _format(path: Path) -> str:
         raise Node2SeqError(str(path), "it is a folder, not a file", "Give a file inside it")
     if kind is None:
         ending = f"'{path.suffix}'" if path.suffix else "no ending"
-        raise Node2SeqError(
-            str(path), f"its name has {ending}, which is no format that is read here", _SAVE_AS
-        )
+        raise Node2SeqError(str(path), f"its name has {ending}, which is not a supported format", _SAVE_AS)
     return kind
 
 
@@ -119,7 +116,9 @@ def _check_content(title: str, kind: str, start: bytes) -> None:
         raise Node2SeqError(title, f"its name says {kind}, but it holds something else", _SAVE_AS)
 
 
-def _open_text(title: str, content: Path | bytes, start: bytes, kind: str, delimiter: str | None) -> Table:
+def _open_text(
+    title: str, content: Path | bytes, start: bytes, kind: str, delimiter: str | None
+) -> LazyTable:
     import polars as pl
 
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -129,7 +128,7 @@ def _open_text(title: str, content: Path | bytes, start: bytes, kind: str, delim
     separator = _SEPARATORS[kind] if delimiter is None else delimiter
     if len(separator.encode()) != 1 or separator in '"\r\n':
         raise Node2SeqError(
-            f"delimiter {separator!r}", "it must be one plain character", "Give for instance ';' or ','"
+            f"delimiter {separator!r}", "it must be a single character", "Give for instance ';' or ','"
         )
     names = _header(title, start, separator)
     if len(names) == 1 and delimiter is None:
@@ -147,7 +146,7 @@ def _open_text(title: str, content: Path | bytes, start: bytes, kind: str, delim
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise _text_error(title, content, str(error)) from None
 
-    return Table(title, names, read)
+    return LazyTable(title, names, read)
 
 
 def _header(title: str, start: bytes, separator: str) -> list[str]:
@@ -181,7 +180,7 @@ def _not_utf8(title: str, byte: int) -> Node2SeqError:
 
 
 def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqError:
-    """Say in words that help what could not be read; it looks at the bytes again, slowly, as all is lost."""
+    """Find out why a text file could not be read. Reading it again is slow, but only happens on errors."""
     text = content if isinstance(content, bytes) else content.read_bytes()
     try:
         text.decode("utf-8")
@@ -194,7 +193,7 @@ def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqErro
     return Node2SeqError(title, "its rows cannot be read", "Look for an unclosed quote, or another delimiter")
 
 
-def _open_parquet(title: str, content: Path | bytes) -> Table:
+def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
     import polars as pl
 
     broken = _damaged(title, "Parquet")
@@ -217,10 +216,10 @@ def _open_parquet(title: str, content: Path | bytes) -> Table:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             raise broken from None
 
-    return Table(title, names, read)
+    return LazyTable(title, names, read)
 
 
-def _open_npz(title: str, content: Path | bytes) -> Table:
+def _open_npz(title: str, content: Path | bytes) -> LazyTable:
     """Every 1-d array is a column; of a matrix ``x`` [N, C], the columns are x0, x1, …
 
     ``edge_index`` [2, E], as PyTorch Geometric keeps it, is read as the columns source and target.
@@ -254,12 +253,12 @@ def _open_npz(title: str, content: Path | bytes) -> Table:
     return _table_of_columns(title, columns)
 
 
-def table_of(frame: Any, title: str) -> Table:
+def table_of(frame: Any, title: str) -> LazyTable:
     """A polars or pandas DataFrame, or a mapping of names to columns, as a table."""
     import polars as pl
 
     if isinstance(frame, pl.DataFrame):
-        return Table(title, frame.columns, lambda names: frame.select(names))
+        return LazyTable(title, frame.columns, lambda names: frame.select(names))
     if hasattr(frame, "columns") and hasattr(frame, "to_dict"):  # pandas, without importing it
         names = [str(name) for name in frame.columns]
         _check_names(title, names)
@@ -272,7 +271,7 @@ def table_of(frame: Any, title: str) -> Table:
     )
 
 
-def _table_of_columns(title: str, columns: Mapping[str, Any]) -> Table:
+def _table_of_columns(title: str, columns: Mapping[str, Any]) -> LazyTable:
     import polars as pl
 
     lengths = {name: len(column) for name, column in columns.items()}
@@ -287,7 +286,7 @@ def _table_of_columns(title: str, columns: Mapping[str, Any]) -> Table:
     def read(names: Sequence[str]) -> pl.DataFrame:
         return pl.DataFrame([_series(name, columns[name]) for name in names])
 
-    return Table(title, list(columns), read)
+    return LazyTable(title, list(columns), read)
 
 
 def _series(name: str, values: Any) -> pl.Series:

@@ -1,10 +1,10 @@
-"""Tables of edges and nodes → a prepared graph, with the ids, class names and schema that lead back."""
+"""Read a graph from tables of edges and nodes, with its node ids, class names and schema."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +12,23 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.columns import absent, as_text, find_column, plain, quoted, some, weight_column
+from node2seq.data.columns import (
+    as_text,
+    find_column,
+    first_few,
+    missing_column,
+    normalized_name,
+    quoted,
+    subject,
+    weight_column,
+)
 from node2seq.data.edges import EdgeCounts, clean_edges
-from node2seq.data.features import Plan, encode, make_plan, planned_names
+from node2seq.data.features import Encoding, choose_encoding, encode, encoded_columns
 from node2seq.data.labels import read_labels, read_split
 from node2seq.data.schema import check_schema, make_schema
 from node2seq.data.sources import Say
 from node2seq.data.structural import STRUCTURAL, structural_features
-from node2seq.data.tables import Table, open_table, table_of
+from node2seq.data.tabular import LazyTable, open_table, table_of
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -28,15 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What became of a user's tables: the edges dropped or merged, and all that has to be said aloud."""
+    """What reading changed: the edges dropped or merged, and notes for the user."""
 
     edges: EdgeCounts
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class _Nodes:
-    """The nodes table as read: its columns, and which of them are no features."""
+class _NodeTable:
+    """The nodes table as read: its columns, and which of them hold the id, the label and the split."""
 
     title: str
     frame: pl.DataFrame
@@ -49,17 +58,17 @@ class _Nodes:
 class ReadOptions:
     """How the tables are read; see :func:`read_graph`."""
 
-    label: str | None
-    source: str | None
-    target: str | None
-    id: str | None
-    split: str | None
-    directed: bool | None
-    fill: str | float | None
-    features: Sequence[str] | None
-    categorical: Sequence[str]
-    ignore: Sequence[str]
-    schema: dict[str, Any] | None
+    label: str | None = None
+    source: str | None = None
+    target: str | None = None
+    id: str | None = None
+    split: str | None = None
+    directed: bool | None = None
+    fill: str | float | None = None
+    features: Sequence[str] | None = None
+    categorical: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    schema: dict[str, Any] | None = None
 
 
 def read_graph(
@@ -80,32 +89,32 @@ def read_graph(
     schema: dict[str, Any] | None = None,
     say: Say | None = None,
 ) -> Data:
-    """Read a graph from a file of edges and, if there is one, a file of nodes.
+    """Read a graph from a file of edges and an optional file of nodes.
 
-    CSV, TSV, Parquet and NPZ, each also gzipped. Ids are text or whole numbers of any size. The nodes keep
-    the order of the nodes file; without one, that of their first appearance among the edges. Duplicate edges
-    are merged, self loops dropped; weights are ignored. Without feature columns, structural features are
-    made.
+    Formats: CSV, TSV, Parquet and NPZ, also gzipped. Ids are text or whole numbers of any size. The nodes
+    keep the order of the nodes file; without one, the order in which they first appear in the edges.
+    Duplicate edges are merged, self loops are dropped, and weights are ignored. A graph without
+    feature columns gets structural features.
 
     Args:
         edges (path): The file of edges.
         nodes (path, optional): The file of nodes.
         label (str, optional): The column of ``nodes`` to predict; empty cells are unlabelled nodes, ``y`` =
             −1.
-        source (str, optional): Column of the edges' sources; found by its usual names if not given. So are
-            ``target`` and, in the nodes file, ``id``.
+        source (str, optional): Column of the edges' sources. If not given, it is found by its usual names, as
+            are ``target`` and, in the nodes file, ``id``.
         target (str, optional): Column of the edges' targets.
         id (str, optional): Column of the nodes' ids.
         split (str, optional): Column of the nodes with ``train``, ``val``, ``test`` or nothing.
         directed (bool, optional): Keep the direction of the edges. (default: False, or the schema's)
-        fill (str or float, optional): What stands for missing numbers: ``"mean"`` or a number. A missing
-            category is then all zero. Without it a missing value is an error.
+        fill (str or float, optional): The value for missing numbers: ``"mean"`` or a number. A missing
+            category is then all zero. If not given, a missing value is an error.
         features (list of str, optional): The feature columns; all but id, label and split if not given.
         categorical (list of str): Feature columns that hold categories although they look like numbers.
         ignore (list of str): Columns to leave out.
         delimiter (str, optional): What separates the cells of a CSV or TSV file.
-        schema (dict, optional): ``data.schema`` of another graph: encode this one alike. It then decides on
-            features, classes and fills, and ``split`` is not used.
+        schema (dict, optional): ``data.schema`` of another graph: encode this one in the same way. It sets
+            the features, classes and fill values, and ``split`` is not used.
         say (callable, optional): Called with a line before each step that may take a while.
 
     Returns:
@@ -124,25 +133,21 @@ def read_graph(
 
 
 def from_frames(edges: Any, nodes: Any = None, label: str | None = None, **options: Any) -> Data:
-    """Make a graph of polars or pandas DataFrames, or of dicts of columns; else as :func:`read_graph`."""
+    """Make a graph from polars or pandas DataFrames or dicts of columns; options as in :func:`read_graph`."""
     node_table = None if nodes is None else table_of(nodes, "the nodes frame")
-    defaults: dict[str, Any] = dict.fromkeys(ReadOptions.__dataclass_fields__)
-    defaults |= {"categorical": (), "ignore": (), "label": label}
-    unknown = sorted(set(options) - set(defaults) - {"say"})
-    if unknown:
-        raise Node2SeqError(f"option {unknown[0]!r}", "no such option", f"Take one of {', '.join(defaults)}")
     say: Say = options.pop("say", None) or _silent
-    return build_graph(
-        table_of(edges, "the edges frame"), node_table, ReadOptions(**(defaults | options)), say
-    )
+    known = [field.name for field in fields(ReadOptions)]
+    if unknown := sorted(set(options) - set(known)):
+        raise Node2SeqError(f"option {unknown[0]!r}", "no such option", f"Take one of {', '.join(known)}")
+    return build_graph(table_of(edges, "the edges frame"), node_table, ReadOptions(label, **options), say)
 
 
 def _silent(line: str) -> None:
-    """Say nothing."""
+    """Ignore the line."""
 
 
-def build_graph(edges: Table, nodes: Table | None, options: ReadOptions, say: Say) -> Data:
-    """Check all that can be checked by the columns' names, then read nodes and edges."""
+def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say) -> Data:
+    """Check the columns' names first, then read nodes and edges."""
     schema = None if options.schema is None else check_schema(options.schema)
     own = {} if schema is None else schema["columns"]
     directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
@@ -155,11 +160,11 @@ def build_graph(edges: Table, nodes: Table | None, options: ReadOptions, say: Sa
         notes.append(f"column {weight!r} of {edges.title} is ignored: edges carry no weight here")
     others = [name for name in edges.names if name not in (source, target, weight)]
     if others:
-        notes.append(f"columns of {edges.title} that are not used: {some(others)}")
+        notes.append(f"columns of {edges.title} that are not used: {first_few(others)}")
     if nodes is None and options.label is not None and schema is None:
         raise Node2SeqError(
             f"label {options.label!r}",
-            "labels stand in a table of nodes",
+            "labels come from a table of nodes",
             "Give one with nodes (--nodes FILE)",
         )
     if nodes is None and schema is not None and schema["features"]:
@@ -185,36 +190,36 @@ def build_graph(edges: Table, nodes: Table | None, options: ReadOptions, say: Sa
             for part, mask in read_split(read.frame[read.split], labels.y, read.title, notes).items():
                 data[f"{part}_mask"] = torch.from_numpy(mask)
     say("encoding the features")
-    data.x, plan = _features(read, edge_index, len(node_ids), options, schema, notes)
+    data.x, encoding = _features(read, edge_index, len(node_ids), options, schema, notes)
     data.node_ids = node_ids.to_numpy()
     data.class_names = class_names
     columns = {"source": source, "target": target, "id": read and read.id, "label": read and read.label}
-    data.schema = schema or make_schema(columns, plan, class_names, directed=directed)
+    data.schema = schema or make_schema(columns, encoding, class_names, directed=directed)
     data.report = ReadReport(counts, notes)
     return data
 
 
-def _if_there(name: str | None, table: Table) -> str | None:
+def _if_there(name: str | None, table: LazyTable) -> str | None:
     return name if name in table.names else None
 
 
 def _read_nodes(
-    table: Table, options: ReadOptions, schema: dict[str, Any] | None, notes: list[str]
-) -> _Nodes:
+    table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None, notes: list[str]
+) -> _NodeTable:
     own = {} if schema is None else schema["columns"]
     node_id = find_column(table, "id", options.id or _if_there(own.get("id"), table))
     label = options.label or _if_there(own.get("label"), table)
     split = options.split if schema is None else None
     for part, name in (("label", label), ("split", split)):
         if name is not None and name not in table.names:
-            raise absent(table, part, name)
+            raise missing_column(table, part, name)
     roles = [name for name in (node_id, label, split) if name is not None]
     if len(set(roles)) < len(roles):
         raise Node2SeqError(table.title, f"one column cannot be two of {quoted(roles)}", "Name others")
     if schema is None:
         features = _feature_names(table, options, roles, notes)
     else:
-        features = planned_names(schema["features"])
+        features = encoded_columns(schema["features"])
         there = set(table.names)
         for name in features:
             if name not in there:
@@ -225,18 +230,18 @@ def _read_nodes(
                 )
         unused = sorted(there - {*features, *roles})
         if unused:
-            notes.append(f"columns of {table.title} not used in training are ignored: {some(unused)}")
+            notes.append(f"columns of {table.title} not used in training are ignored: {first_few(unused)}")
     frame = table.read([*roles, *features])
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
-    return _Nodes(table.title, frame, node_id, label, split)
+    return _NodeTable(table.title, frame, node_id, label, split)
 
 
-def _feature_names(table: Table, options: ReadOptions, roles: list[str], notes: list[str]) -> list[str]:
+def _feature_names(table: LazyTable, options: ReadOptions, roles: list[str], notes: list[str]) -> list[str]:
     for part in ("features", "categorical", "ignore"):
         for name in getattr(options, part) or ():
             if name not in table.names:
-                raise absent(table, part, name)
+                raise missing_column(table, part, name)
             if name in roles and part != "ignore":
                 raise Node2SeqError(
                     f"{part}={name}", "it is the column of the id, the label or the split", "Leave it out"
@@ -246,27 +251,31 @@ def _feature_names(table: Table, options: ReadOptions, roles: list[str], notes: 
     features = [name for name in chosen if name not in left_out]
     if options.label is None:
         for name in features:
-            if plain(name) in ("label", "class", "y"):
+            if normalized_name(name) in ("label", "class", "y"):
                 notes.append(f"column {name!r} is read as a feature; to predict it, give --label {name}")
     return features
 
 
-def _node_ids(nodes: _Nodes) -> pl.Series:
-    ids = as_text(nodes.frame[nodes.id], nodes.title)
+def _id_column(column: pl.Series, title: str, cure: str) -> pl.Series:
+    """The ids of a column as text; none may be missing."""
+    ids = as_text(column, title)
     if ids.null_count():
         row = int(ids.is_null().arg_max() or 0) + 1
-        raise Node2SeqError(
-            nodes.title, f"row {row} has no id in column {nodes.id!r}", "Give every node an id"
-        )
+        raise Node2SeqError(title, f"row {row} has no id in column {column.name!r}", cure)
+    return ids
+
+
+def _node_ids(nodes: _NodeTable) -> pl.Series:
+    ids = _id_column(nodes.frame[nodes.id], nodes.title, "Give every node an id")
     if ids.n_unique() < len(ids):
         twice = ids.filter(ids.is_duplicated()).unique(maintain_order=True).to_list()
-        which = f"id {twice[0]!r} occurs" if len(twice) == 1 else f"{len(twice)} ids ({some(twice)}) occur"
+        which = subject(twice, "id {} occurs", "{} ids ({}) occur")
         raise Node2SeqError(nodes.title, f"{which} more than once", "Keep one row for each node")
     return ids
 
 
 def _edge_numbers(
-    edges: Table, source: str, target: str, nodes: _Nodes | None
+    edges: LazyTable, source: str, target: str, nodes: _NodeTable | None
 ) -> tuple[np.ndarray, pl.Series]:
     """The edges as node numbers [2, E], and the nodes' ids."""
     import polars as pl
@@ -275,21 +284,14 @@ def _edge_numbers(
     frame = edges.read([source, target])
     if frame.height == 0 and ids is None:
         raise Node2SeqError(edges.title, "it has no rows", "Give at least one edge, or a table of nodes")
-    ends = []
-    for name in (source, target):
-        end = as_text(frame[name], edges.title)
-        if end.null_count():
-            row = int(end.is_null().arg_max() or 0) + 1
-            raise Node2SeqError(
-                edges.title, f"row {row} has no id in column {name!r}", "Complete the row, or remove it"
-            )
-        ends.append(end)
+    cure = "Complete the row, or remove it"
+    ends = [_id_column(frame[name], edges.title, cure) for name in (source, target)]
     del frame
     if ids is None:
         # Every edge's source, then its target: the order of first appearance.
         both = pl.DataFrame(ends).select(pl.concat_list(source, target))
         ids = both.to_series().explode().unique(maintain_order=True).alias("id")
-    # An Enum's cells are the places of their text among its categories; both columns are looked up at once.
+    # An Enum stores each text as its position among the categories; this looks up both columns at once.
     places = pl.DataFrame(ends).select(pl.all().cast(pl.Enum(ids), strict=False).to_physical())
     if sum(places.null_count().row(0)):
         raise _unknown_ids(edges, ends, ids, "the nodes" if nodes is None else nodes.title)
@@ -299,33 +301,33 @@ def _edge_numbers(
     return numbers, ids
 
 
-def _unknown_ids(edges: Table, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
+def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
     import polars as pl
 
     unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
     names = pl.concat(unknown).unique(maintain_order=True).to_list()
-    which = f"id {names[0]!r} is" if len(names) == 1 else f"{len(names)} ids ({some(names)}) are"
+    which = subject(names, "id {} is", "{} ids ({}) are")
     return Node2SeqError(edges.title, f"{which} not in {where}", "Add these nodes, or remove their edges")
 
 
 def _features(
-    nodes: _Nodes | None,
+    nodes: _NodeTable | None,
     edge_index: Tensor,
     num_nodes: int,
     options: ReadOptions,
     schema: dict[str, Any] | None,
     notes: list[str],
-) -> tuple[Tensor, Plan]:
-    """The feature matrix, and the plan by which it was made, which is empty for structural features."""
-    plan: Plan = [] if schema is None else schema["features"]
+) -> tuple[Tensor, Encoding]:
+    """The feature matrix, and the encoding by which it was made, which is empty for structural features."""
+    encoding: Encoding = [] if schema is None else schema["features"]
     if nodes is not None and schema is None:
         columns = nodes.frame.drop(
             [name for name in (nodes.id, nodes.label, nodes.split) if name is not None]
         )
-        plan = make_plan(columns, nodes.title, options.categorical, options.fill)
-    if nodes is None or not plan:
+        encoding = choose_encoding(columns, nodes.title, options.categorical, options.fill)
+    if nodes is None or not encoding:
         notes.append(f"no feature columns: the nodes get {STRUCTURAL}")
         return structural_features(edge_index, num_nodes), []
-    x, said = encode(nodes.frame, nodes.title, plan)
+    x, said = encode(nodes.frame, nodes.title, encoding)
     notes += said
-    return torch.from_numpy(x), plan
+    return torch.from_numpy(x), encoding
