@@ -77,3 +77,26 @@ def test_versions_times_both_checkouts(
     assert [one.case for one in found] == ["max k=3", "max k=10", "mean k=3", "mean k=10"]
     assert all(one.old_ms > 0 and one.new_ms > 0 and one.low <= one.old_to_old <= one.high for one in found)
     assert capsys.readouterr().out.count("tiny") == 4
+
+
+def test_a_training_step_changes_file_at_most_thirty_times(load_script: Callable[[str], ModuleType]):
+    """One line of the layer after the other, each through few files."""
+    script = load_script("count_file_changes")
+    for readout in ("max", "mean"):
+        walk = script.Walk(script.training_step(readout))
+        assert walk.files[0] == "nn/conv/node2seq.py"
+        assert {"ops/layer.py", "ops/dispatch.py"} <= set(walk.files)
+        assert 10 < walk.changes <= 30, walk.changes
+
+
+def test_changes_of_file_are_counted_in_a_command_too(
+    load_script: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(sys, "argv", ["count_file_changes.py", "node2seq", "info"])
+    load_script("count_file_changes").main()
+    printed = capsys.readouterr().out.splitlines()
+    counted = next(number for number, line in enumerate(printed) if line.startswith("node2seq info: "))
+    assert int(printed[counted].split()[6]) == len(printed) - counted - 1
+    assert "  cli/info.py" in printed
