@@ -6,22 +6,18 @@
     python benchmarks/bench_ops.py --graphs large --parts variants    # block sizes of the max: under a minute
     python benchmarks/bench_ops.py --graphs large --parts variants --kernels sort short widths
 
-The checks of ``tests/ops/triton`` run first, and nothing is timed if one fails (but for block sizes, which
-are only compared with each other). Times are medians over CUDA events of a forward + backward pass in exact
-float32; ratios are to GATConv with one head on the same graph, lower is better. --compile also times GATConv
-under torch.compile. Running out of memory is a result. The gather bound is the time that it takes to copy as
-many bytes as an operation has to gather, every entry from memory once.
+Every backend is compared with the reference first, and nothing is timed if one differs (but for block sizes,
+which are only compared with each other); ``python -m pytest tests/ops/triton`` tests each kernel by itself.
+Times are medians over CUDA events of a forward + backward pass in exact float32; ratios are to GATConv with
+one head on the same graph, lower is better. --compile also times GATConv under torch.compile. Running out of
+memory is a result. The gather bound is the time that it takes to copy as many bytes as an operation has to
+gather, every entry from memory once.
 """
 
 import itertools
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +25,7 @@ from script import Report, argument_parser
 from torch import Tensor
 
 from node2seq import ops
+from node2seq.benchmarking.agreement import verify_backends
 from node2seq.benchmarking.graphs import Size, power_law
 from node2seq.benchmarking.layers import CHANNELS, LayerBenchmark
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
@@ -48,7 +45,6 @@ from node2seq.ops.triton import (
 )
 from node2seq.ops.triton.aggregate import segment_sum
 
-ROOT = Path(__file__).parents[1]
 DEVICE = torch.device("cuda")
 SUMS = fused_window_sum.Sums(is_mean=False, with_own=False)
 CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
@@ -83,17 +79,6 @@ VARIED = ["score", "window_max", "grad"]
 GRAD_VARIANTS = [(2, 2), (4, 1), (4, 2), (8, 1), (8, 2)]
 SHORT_VARIANTS = [512, 1024, 2048, 4096]
 WIDTHS = [(16, 32, 64), (16, 32), (32, 64), (8, 16, 32, 64), (16, 32, 64, 128)]
-
-
-def check_kernels() -> None:
-    """Runs the kernels' checks in a process of their own, and ends this one if any fails."""
-    command = [sys.executable, str(ROOT / "tests" / "ops" / "triton" / "kernel_checks.py")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
-    results = json.loads(done.stdout) if done.returncode == 0 else {"all": "the process ended early"}
-    failed = [name for name, error in results.items() if error]
-    if failed:
-        sys.exit(f"No times while checks fail: {', '.join(failed)}")
 
 
 def median_ms(step: Callable[[], Any], repeats: int) -> float:
@@ -325,8 +310,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = Report(options)
     print(f"{device_title(report.machine)}, {CHANNELS} → {CHANNELS} channels, float32")
     if options.parts != ["variants"]:
-        check_kernels()
-        print(f"all kernel checks passed after {time.perf_counter() - start:.0f} s", flush=True)
+        backends = ", ".join(verify_backends(DEVICE))
+        print(f"{backends} agree after {time.perf_counter() - start:.0f} s", flush=True)
     bandwidth = copy_bandwidth(DEVICE)
     print(f"copy: {bandwidth / 1e12:.2f} TB/s, read and written", flush=True)
     graphs = {size: repeats for name in options.graphs for size, repeats in GRAPHS[name].items()}

@@ -3,6 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,14 @@ if "NODE2SEQ_DATA" in os.environ:
     os.environ["NODE2SEQ_DATA"] = str(Path(os.environ["NODE2SEQ_DATA"]).resolve())
 
 import pytest
+import torch
+
+# Triton decides when it is imported, which PyG does, whether its functions run in its interpreter, as the
+# tests of tests/ops/triton need without a GPU. The variable is taken back: other tests must not see it.
+if not torch.cuda.is_available() and find_spec("triton") is not None:
+    with pytest.MonkeyPatch.context() as _environment:
+        _environment.setenv("TRITON_INTERPRET", "1")
+        import_module("triton")
 
 # Before any test: torch's compiler imports it, and it refuses if distutils was imported in some other way.
 import setuptools  # noqa: F401

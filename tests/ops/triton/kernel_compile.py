@@ -11,6 +11,7 @@ import pkgutil
 import sys
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,12 +23,13 @@ from triton.runtime.jit import create_function_from_signature
 
 from node2seq import ops
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import build_sequences, partition, plan
+from node2seq.ops.triton import build_sequences, partition, plan, selection
 from node2seq.ops.triton.launch import OPTIONS, signature
 from node2seq.ops.triton.sorting import sort_rows
 
 _TYPES = {
     torch.float32: "*fp32",
+    torch.float64: "*fp64",
     torch.int16: "*i16",
     torch.int32: "*i32",
     torch.int64: "*i64",
@@ -35,16 +37,14 @@ _TYPES = {
 }
 _OPTIONS = {"num_warps", "num_stages"}
 _TARGET = GPUTarget("cuda", 90, 32)
-# Modules whose kernels are compiled by a script of their own.
-_ELSEWHERE = {"selection", "dropout"}
+# Of the graph that is selected from.
+_NODES = 300
 
 
 def kernels() -> set[str]:
     """The names of all kernels of the package."""
     found = set()
     for module in pkgutil.iter_modules(fused.__path__):
-        if module.name in _ELSEWHERE:
-            continue
         names = vars(import_module(f"{fused.__name__}.{module.name}"))
         found |= {name for name in names if name.endswith("_kernel")}
     return found
@@ -184,6 +184,8 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
             summed = rank(ops.Convolution(kernel_size, "sum")).layout
             fused.convolve_sum(x, taps, summed).sum().backward()
     _compile_layer(kernel_sizes)
+    _compile_selection()
+    _compile_dropout()
     return compiler
 
 
@@ -215,6 +217,39 @@ def _compile_layer(kernel_sizes: tuple[int, ...]) -> None:
             scored = fused.score_and_rank(x.detach(), x.detach(), sequences, follows).layout
             for order in (sequences, scored):
                 fused.convolve_with_root(x, taps, root, bias, order, readout)[0].sum().backward()
+
+
+def _plan_of_copies(runs: int) -> Any:
+    """What the kernels are given of a plan; nothing is run, so that the numbers may be any."""
+    rows = ops.Rows.from_lengths(torch.full((_NODES * runs,), 5))
+    numbers = torch.zeros(5 * _NODES * runs, dtype=torch.int32)
+    work = SimpleNamespace(
+        ptr=rows.ptr.int(), item_row=numbers, item_first=numbers, rows=numbers, items=_NODES, item=256
+    )
+    return SimpleNamespace(rows=rows, index=numbers, work=work)
+
+
+def _compile_selection() -> None:
+    """One run and several, at every block size, with one threshold and with many."""
+    for runs, channels in ((1, 5), (3, 64)):
+        x, graph, lists = torch.zeros(_NODES * runs, channels), _plan_of_copies(runs), _plan_of_copies(1)
+        scores, numbers = torch.zeros(graph.index.numel()), graph.index
+        selected = (numbers, scores, numbers)
+        for threshold in (0.0, torch.zeros(_NODES * runs)):
+            room = selection._room(scores, threshold, graph, lists)
+        for tile in (tiles := selection._CHOOSE_TILES):
+            selection._CHOOSE_TILES = (tile,)
+            selection._choose(x, x, numbers, graph, lists, room, selected)
+        selection._CHOOSE_TILES = tiles
+        selection._stay(scores, numbers, graph, room, selected)
+
+
+def _compile_dropout() -> None:
+    """Features that runs share or not, one rate or many, parts of a graph, whole nodes."""
+    x, nodes, seeds = torch.zeros(3, 40, 5), torch.arange(40), torch.arange(3)
+    for features, p, seed in ((x[0], 0.5, seeds[0]), (x[0], seeds / 5, seeds), (x, 0.5, seeds)):
+        for ids, whole_rows in ((None, False), (nodes, False), (nodes, True), (None, True)):
+            fused.drop(features, p, seed, seed, 0, ids, whole_rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,89 @@
+"""The conditions under which kernels are tested: on the GPU, or else through Triton's interpreter.
+
+Fresh memory is filled with NaN and the largest integers, so that what a kernel leaves out is seen. In the
+interpreter, every address is looked at too: no kernel may leave the bounds of its tensors. Blocks are small,
+so that small graphs have hubs. Tests marked ``gpu`` do without all of it: they take the real block sizes.
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from kernel_bounds import watched
+
+IS_INTERPRETED = not torch.cuda.is_available()
+
+# Kernels are interpreted or compiled as the variable says when they are imported; tests elsewhere, and the
+# processes that they start, must not see it. `tests/conftest.py` does the same for Triton itself. Fixtures
+# import what needs Triton late: without it, the test files are skipped.
+if IS_INTERPRETED and find_spec("triton") is not None:
+    with pytest.MonkeyPatch.context() as _environment:
+        _environment.setenv("TRITON_INTERPRET", "1")
+        import_module("kernel_cases")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test of this folder is slow, and those for a GPU are skipped where there is none."""
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.slow)
+        # Asked for by `filled_memory`, which is not about determinism.
+        item.add_marker(pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning"))
+        if IS_INTERPRETED and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a GPU: the real block sizes take hours elsewhere"))
+
+
+@pytest.fixture(autouse=True)
+def start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same random numbers for each test, and no launches yet."""
+    from node2seq.ops.triton.launch import LAUNCHES
+
+    torch.manual_seed(0)
+    LAUNCHES.clear()
+    if IS_INTERPRETED:
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(request: pytest.FixtureRequest, start: None) -> Iterator[None]:
+    """Plans cut rows at 8 entries, short rows have up to 4, sorts 8 and 16."""
+    from kernel_cases import blocks
+
+    with nullcontext() if request.node.get_closest_marker("gpu") else blocks(8, (2, 4), (8, 16)):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def filled_memory(request: pytest.FixtureRequest, start: None) -> Iterator[None]:
+    """Fresh memory holds NaN or the largest integer."""
+    if request.node.get_closest_marker("gpu"):
+        yield
+        return
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # pyright: ignore[reportAttributeAccessIssue]
+    assert torch.empty(2).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def bounds(start: None) -> Iterator[None]:
+    """Where kernels are interpreted, an address outside of every tensor is an error."""
+    with watched() if IS_INTERPRETED else nullcontext():
+        yield
+
+
+@pytest.fixture
+def short_blocks_of_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lists of candidates take several blocks, as those of hubs do."""
+    from node2seq.ops.triton.launch import Tile
+
+    tiles = patch("node2seq.ops.triton.selection._CHOOSE_TILES", (Tile(32, 1),))
+    with nullcontext() if request.node.get_closest_marker("gpu") else tiles:
+        yield
