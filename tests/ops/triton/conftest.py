@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # Asked for by `filled_memory`, which is not about determinism.
         item.add_marker(pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning"))
         if IS_INTERPRETED and item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs a GPU: the real block sizes take hours elsewhere"))
+            item.add_marker(pytest.mark.skip(reason="needs a GPU: run tests/ops/triton where there is one"))
 
 
 @pytest.fixture(autouse=True)
