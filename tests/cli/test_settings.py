@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from former_options import FORMER
 
 from node2seq.cli.commands import TrainFlags
 from node2seq.cli.settings import make_config
@@ -94,3 +97,35 @@ def test_a_file_is_checked_strictly(tmp_path: Path, text: str):
     file.write_text(text)
     with pytest.raises(Node2SeqError, match=r"own\.toml: \w+"):
         read_recipe_file(file)
+
+
+def toml(options: dict[str, object]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
+
+
+@pytest.mark.parametrize("model", ['model = "node2seq"\n', ""])
+def test_a_file_of_before_becomes_the_network_that_it_needs(tmp_path: Path, model: str):
+    file = tmp_path / "own.toml"
+    file.write_text(f'{model}[source]\nname = "karate"\n[options]\nhops = 2\n{toml(FORMER)}')
+    config = make_config(TrainFlags(), read_recipe_file(file))
+    assert (config.model, config.options["hops"]) == ("node2seq", 2)
+    assert not FORMER.keys() & config.options.keys()
+    other = {**FORMER, "own": "apart"}
+    file.write_text(f'{model}[source]\nname = "karate"\n[options]\nhops = 2\n{toml(other)}')
+    for flags in (
+        TrainFlags(),
+        TrainFlags(model="node2seq"),
+        TrainFlags(model="node2seq", assignments=("smoothing=2",)),
+    ):
+        config = make_config(flags, read_recipe_file(file, flags.model))
+        assert (config.model, config.options["hops"], config.options["own"]) == ("node2seq-plus", 2, "apart")
+    assert config.options["smoothing"] == 2
+
+
+def test_an_option_of_the_other_network_names_it():
+    flags = TrainFlags(name="texas", assignments=("own=apart",))
+    with pytest.raises(Node2SeqError, match=r"--set own: there is no such setting\. Use Node2SeqPlus"):
+        make_config(flags, RecipeFile())
+    for other in ({"variant": "plus"}, {"model": "node2seq-plus"}):
+        config = make_config(replace(flags, **other), RecipeFile())
+        assert (config.model, config.options["own"]) == ("node2seq-plus", "apart")

@@ -36,6 +36,7 @@ def test_without_a_variant_the_papers_recipe_is_taken(cli):
 def test_the_variant_brings_its_recipe(cli):
     config = config_of(cli("train", "texas", "--variant", "plus", "--json"))
     assert PLUS.options.items() <= config["model"]["options"].items()
+    assert config["model"]["name"] == "node2seq-plus"
     assert (config["run"]["settings"]["epochs"], config["run"]["settings"]["averaging"]) == (2, 0.5)
     assert config["run"]["row_normalize"]
     assert config["graph"]["summary"]["edges"] == 279

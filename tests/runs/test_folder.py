@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from former_options import FORMER
 
 from node2seq.storage import files as storage
 from node2seq.data import load, make_split
@@ -68,3 +69,37 @@ def test_what_a_killed_start_left_does_not_block_the_folder(karate: RunConfig, t
     assert RunFolder(tmp_path).is_free
     train_run(karate, tmp_path)
     assert not list(tmp_path.glob("*.part"))
+
+
+def as_before(folder: Path, **options: object) -> RunFolder:
+    """A run folder as earlier versions wrote it: all options under one name."""
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["name"] = "node2seq"
+    config["model"]["options"] |= {**FORMER, **options}
+    (folder / "config.json").write_text(json.dumps(config))
+    return RunFolder(folder)
+
+
+def test_a_folder_of_before_is_the_same_run(copied: Path, finished: Path):
+    before, now = as_before(copied), RunFolder(finished)
+    assert before.run == now.run
+    assert before.run.model == "node2seq"
+    assert before.identity != now.identity  # of the file as it was written: its weights carry it
+    found = as_before(copied, own="apart", node_dropout=0.2).run
+    assert (found.model, found.options["own"]) == ("node2seq-plus", "apart")
+    assert found.differences(now.run) == ["model", "options"]
+
+
+def test_more_options_with_their_defaults_make_no_other_run(karate: RunConfig):
+    plus = replace(karate, model="node2seq-plus", options={**karate.options, **FORMER})
+    assert plus.model == "node2seq-plus"
+    assert plus.differences(karate) == karate.differences(plus) == []
+    assert replace(plus, options={**plus.options, "smoothing": 2}).differences(karate) == ["model", "options"]
+
+
+def test_a_config_of_before_trains_the_network_that_it_needs(karate: RunConfig, tmp_path: Path):
+    options = {**karate.options, **FORMER, "own": "apart"}
+    train_run(replace(karate, options=options, settings=TrainSettings(epochs=1)), tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"]["name"] == "node2seq-plus"
+    assert type(load_model(RunFolder(tmp_path / "run"))) is MODELS["node2seq-plus"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from former_options import FORMER
 
 from node2seq import Node2SeqError
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted
@@ -48,3 +49,16 @@ def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
     path.write_text(path.read_text() + '{"trial": 1}\n')
     with pytest.raises(Node2SeqError, match=r"line 5.*not a training"):
         Trials(path, {"model": "gcn"})
+
+
+def test_a_search_of_before_is_the_same_one(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1, **FORMER}})
+    written = path.read_bytes()
+    Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1}})
+    Trials(path, {"model": "node2seq-plus", "recipe": {"hops": 2, "lr": 0.1, **FORMER}})
+    assert path.read_bytes() == written
+    with pytest.raises(Node2SeqError, match="another model, recipe"):
+        Trials(path, {"model": "node2seq-plus", "recipe": {"hops": 2, "lr": 0.1, **FORMER, "own": "apart"}})
+    with pytest.raises(Node2SeqError, match="another recipe"):
+        Trials(path, {"model": "node2seq", "recipe": {"hops": 1, "lr": 0.1}})

@@ -59,7 +59,7 @@ def trainings(data: Data, case: str, **settings: Any) -> list[Training]:
         own: dict[str, Any] = {"input_dropout": (0.0, 0.5, 0.3)[run]}
         if model != "sgc":
             own["dropout"] = (0.4, 0.0, 0.6)[run]
-        if model == "node2seq":
+        if model.startswith("node2seq"):
             own |= {"threshold": (0.0, 0.2, -0.1)[run], "conv_scale": (1.0, 0.1, 0.5)[run]}
         recipe = Recipe(
             {"hidden_channels": 8, **options, **own},
@@ -223,6 +223,16 @@ def test_shapes_and_memory_decide_about_groups_and_the_order_stays(data):
         assert_same(outcome, *alone)
         assert_same(other, *alone)
         assert type(outcome.model) is MODELS[training.model]
+
+
+def test_one_name_of_before_for_two_networks_makes_two_programs(data):
+    runs = trainings(data, "node2seq")
+    dropping = replace(runs[1].recipe, options={**runs[1].recipe.options, "node_dropout": 0.3})
+    runs[1] = replace(runs[1], recipe=dropping)
+    outcomes = train_many(data, runs, keep_models=True)
+    assert [type(outcome.model).__name__ for outcome in outcomes] == ["Node2Seq", "Node2SeqPlus", "Node2Seq"]
+    for training, outcome in zip(runs, outcomes, strict=True):
+        assert_same(outcome, *train_alone(data, training))
 
 
 def test_runs_that_do_not_fit_together_are_halved_and_what_failed_is_let_go(data, monkeypatch):

@@ -2,25 +2,12 @@
 
 import pytest
 import torch
+from former_options import FORMER
 
 from node2seq import Node2Seq, Node2SeqPlus
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete, current, make_network, options_of, plainest
-
-#: What every config of the model "node2seq" said before there was "node2seq-plus".
-FORMER = {
-    "node_dropout": 0.0,
-    "norm": "none",
-    "own": "mixed",
-    "smoothing": 0,
-    "teleport": 0.1,
-    "smoothed": "logits",
-    "directed": False,
-    "targets_share": 0.5,
-    "self_loops": True,
-    "layer": "node2seq",
-}
 
 
 def test_the_registry_holds_ten_models():
