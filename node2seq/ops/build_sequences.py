@@ -68,7 +68,7 @@ def build_sequences(
         built = kernels.build(
             source, target, num_sources, num_targets, **choices, expect_backward=expect_backward
         )
-        if built is not None:  # or an id does not exist, which is told of below
+        if built is not None:  # otherwise an id does not exist, which is reported below
             return built
     if not is_tracing():
         check_ids(source, target, num_sources, num_targets)

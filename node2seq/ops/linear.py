@@ -1,7 +1,7 @@
 """Dense maps whose weights may be those of R runs, with a leading dimension of runs.
 
 Features of one kind for all runs are [N, C], features of each run [R, N, C]; results of stacked weights are
-[R, N, D]. A plain layer works as ever.
+[R, N, D]. A plain layer works as usual.
 """
 
 from __future__ import annotations

@@ -41,22 +41,3 @@ def test_copies_select_what_each_selects_alone(sequences, joint, kept, monkeypat
         nonlocals.append(int((alone.entry < 0).sum()))
     assert nonlocals[1] == 0, "nobody was dropped below the lowest score"
     assert min(nonlocals[0], nonlocals[2]) > 20, "too few were selected to show anything"
-
-
-def test_copies_of_the_candidates_keep_no_lists_of_their_own(sequences):
-    candidates = ops.Candidates(sequences, 2)
-    assert candidates.copies(1) is candidates
-    copied = candidates.copies(RUNS)
-    rows = torch.tensor([0, 5, NODES + 5, 2 * NODES + 7])
-    lists = {
-        int(row): part.tolist()
-        for block, found in copied.blocks(rows)
-        for row, part in zip(block, found.index.split(found.rows.length().tolist()), strict=True)
-    }
-    alone = candidates.listed()
-    assert alone is not None
-    assert copied._listed is None
-    parts = alone.index.split(alone.rows.length().tolist())
-    assert lists == {
-        row: [node + row // NODES * NODES for node in parts[row % NODES].tolist()] for row in rows.tolist()
-    }

@@ -39,7 +39,7 @@ def key_kernel(
 ):
     """Some edges, and behind them loops: numbers that sort by target, then source; dropped ones come last.
 
-    An edge whose ids do not exist is dropped too, and told of.
+    An edge whose ids do not exist is dropped too, and reported.
     """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_edge = place < E

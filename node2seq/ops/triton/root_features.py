@@ -1,4 +1,4 @@
-"""Equation 7 in the same product as equation 5: a node's own row is one more tap, which meets nobody else."""
+"""Equation 7 in the same product as equation 5: an extra tap, applied to the node itself."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def convolve_sum(
 class _WindowSum(torch.autograd.Function):
     """The taps' sums P [N, K, C], projected. Keeps P, which the gradient of the weights needs.
 
-    The own rows are one more tap, which meets nobody else.
+    The own features are an extra tap, applied to the node itself.
     """
 
     @staticmethod

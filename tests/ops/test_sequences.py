@@ -1,0 +1,30 @@
+"""Ragged sequences: groups of rows, and the entries of each source."""
+
+import torch
+from ragged import LENGTHS, ragged
+
+from node2seq import ops
+
+
+def test_transposed_follows_a_new_order():
+    sequences = ragged(LENGTHS, 900)
+    order = torch.cat(
+        [torch.randperm(n) + first for n, first in zip(LENGTHS, sequences.rows.ptr.tolist(), strict=False)]
+    )
+    moved = sequences.reorder(order)
+    fresh = ops.Sequences(moved.rows, moved.index, 900)
+    for source in range(900):
+        (ptr, entries), (fresh_ptr, fresh_entries) = moved.transposed, fresh.transposed
+        found = set(entries[ptr[source] : ptr[source + 1]].tolist())
+        assert found == set(fresh_entries[fresh_ptr[source] : fresh_ptr[source + 1]].tolist())
+
+
+def test_groups_hold_every_row_once_and_pad_little():
+    rows = ops.Rows.from_lengths(torch.tensor(LENGTHS))
+    seen = []
+    for members, shortest, width in rows.groups:
+        lengths = rows.length()[members]
+        assert shortest <= int(lengths.min())
+        assert int(lengths.max()) <= width <= max(2, 1.5 * shortest)
+        seen += members.tolist()
+    assert sorted(seen) == [row for row, length in enumerate(LENGTHS) if length]
