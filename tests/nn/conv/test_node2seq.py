@@ -215,3 +215,27 @@ def test_many_runs_are_one_graph():
                 trace.winner[nodes],
             )
             assert_same_layer((out, own), conv(alone, edges, return_trace=True))
+
+
+@pytest.mark.parametrize("readout", ["max", "mean"])
+@pytest.mark.parametrize("taps", ["depthwise", "scalar"])
+def test_few_taps_equal_the_full_kernel_with_the_same_diagonals(taps, readout):
+    x, edge_index = float_features(2), literal.random_graph(1, undirected=False)
+    torch.manual_seed(0)
+    few = Node2SeqConv(5, 4, 3, taps=taps, readout=readout).double()
+    torch.testing.assert_close(few.weight.float(), torch.full(few.weight.shape, 1 / 3))
+    with torch.no_grad():
+        few.weight.normal_()
+    full = Node2SeqConv(5, 4, 3, readout=readout).double()
+    state = few.state_dict()
+    diagonals = state["weight"] if taps == "depthwise" else state["weight"][:, None].expand(3, 4)
+    state["weight"] = torch.diag_embed(diagonals)
+    full.load_state_dict(state)
+    out, expected = few(x, edge_index), full(x, edge_index)
+    assert torch.equal(out, expected)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    assert few.weight.grad is not None
+    assert full.weight.grad is not None
+    grad = torch.diagonal(full.weight.grad, dim1=-2, dim2=-1)
+    torch.testing.assert_close(few.weight.grad, grad if taps == "depthwise" else grad.sum(-1))

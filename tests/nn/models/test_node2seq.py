@@ -1,4 +1,4 @@
-"""The paper's network: taps, activations, and the options that it does not have."""
+"""The paper's network: activations, and the options that it does not have."""
 
 from dataclasses import fields
 from typing import get_args, get_type_hints
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from node2seq import Node2Seq, Node2SeqConv, Node2SeqPlus
+from node2seq import Node2Seq, Node2SeqPlus
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.checks import CHOICES
 from node2seq.nn.models import GCNStar
@@ -21,30 +21,6 @@ def graph() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(30, 6, dtype=torch.float64, generator=generator)
     return x, literal.random_graph(1, undirected=False)
-
-
-@pytest.mark.parametrize("readout", ["max", "mean"])
-@pytest.mark.parametrize("taps", ["depthwise", "scalar"])
-def test_few_taps_equal_the_full_kernel_with_the_same_diagonals(taps, readout, graph):
-    x, edge_index = graph
-    torch.manual_seed(0)
-    few = Node2SeqConv(6, 4, 3, taps=taps, readout=readout).double()
-    torch.testing.assert_close(few.weight.float(), torch.full(few.weight.shape, 1 / 3))
-    with torch.no_grad():
-        few.weight.normal_()
-    full = Node2SeqConv(6, 4, 3, readout=readout).double()
-    state = few.state_dict()
-    diagonals = state["weight"] if taps == "depthwise" else state["weight"][:, None].expand(3, 4)
-    state["weight"] = torch.diag_embed(diagonals)
-    full.load_state_dict(state)
-    out, expected = few(x, edge_index), full(x, edge_index)
-    assert torch.equal(out, expected)
-    out.square().sum().backward()
-    expected.square().sum().backward()
-    assert few.weight.grad is not None
-    assert full.weight.grad is not None
-    grad = torch.diagonal(full.weight.grad, dim1=-2, dim2=-1)
-    torch.testing.assert_close(few.weight.grad, grad if taps == "depthwise" else grad.sum(-1))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
 from node2seq import ops
+from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.gat import GATConv
+from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.gin import GINConv
 from node2seq.nn.conv.sg import SGConv
 
@@ -22,6 +24,11 @@ def mlp() -> nn.Module:
 
 
 PAIRS: dict[str, tuple[Callable[..., nn.Module], Callable[[], nn.Module]]] = {
+    "gcn": (lambda **o: GCNConv(6, 4, **o), lambda: pyg.GCNConv(6, 4)),
+    "gcn-bare": (
+        lambda **o: GCNConv(6, 4, add_self_loops=False, bias=False, **o),
+        lambda: pyg.GCNConv(6, 4, add_self_loops=False, bias=False),
+    ),
     "gat": (lambda **o: GATConv(6, 4, 3, **o), lambda: pyg.GATConv(6, 4, 3)),
     "gat-mean": (lambda **o: GATConv(6, 4, 2, concat=False, **o), lambda: pyg.GATConv(6, 4, 2, concat=False)),
     "gat-bare": (
@@ -73,7 +80,7 @@ def test_layers_equal_those_of_pyg(name: str, shape: str, backend: str) -> None:
         torch.testing.assert_close(mine, pygs, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["gat", "cheby-3", "sgc", "gin"])
+@pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "gin"])
 def test_the_fused_path_sends_no_messages(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a message was sent")
@@ -87,7 +94,7 @@ def test_the_fused_path_sends_no_messages(name: str, monkeypatch: pytest.MonkeyP
         layer(torch.randn(23, 6), edge_index)
 
 
-@pytest.mark.parametrize("name", ["gat", "cheby-3", "sgc", "gin"])
+@pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "gin"])
 def test_a_hook_does_not_change_the_output(name: str) -> None:
     layer = PAIRS[name][0]().double()
     edge_index = graphs()["undirected"][0]
@@ -120,3 +127,26 @@ def test_the_share_of_dropped_attentions() -> None:
     kept = layer._drop(torch.ones(8, nodes * nodes), sequences, None) > 0
     assert abs(kept.double().mean().item() - 0.4) < 0.003
     assert (kept.double().mean(dim=1) - 0.4).abs().max() < 0.01
+
+
+def test_a_layer_takes_every_argument_of_pygs_by_its_place_and_a_backend_by_name() -> None:
+    layer = GCNConv(6, 4, False, True, backend="eager", flow="target_to_source")
+    assert (layer.improved, layer.cached, layer.backend, layer.flow) == (
+        False,
+        True,
+        "eager",
+        "target_to_source",
+    )
+    with pytest.raises(Node2SeqError, match="backend='fast'"):
+        GCNConv(6, 4, backend="fast")
+
+
+def test_a_derived_layer_can_be_explained() -> None:
+    """What PyG generates for the first of two classes must not pass for the original of the second."""
+
+    class Derived(GCNConv):
+        pass
+
+    GCNConv(6, 4)
+    layer = Derived(6, 4)
+    assert vars(type(layer))["_orig_propagate"] is pyg.MessagePassing.propagate
