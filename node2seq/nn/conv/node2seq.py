@@ -217,7 +217,6 @@ class Node2SeqConv(SequenceMessages):
         # Own features that are rows of the key go into the same product as the convolution.
         fuses = is_plain and is_shared and self.root == "projected" and is_plain_linear(self.lin_root)
         root = ops.Root(self.lin_root.weight, self.bias) if fuses else None
-
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else ops.project(self.lin_dst or self.lin, x_dst)  # [N, D]
