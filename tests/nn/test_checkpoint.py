@@ -77,6 +77,7 @@ def compiled_around(backend: str, reentrant: bool) -> Call:
 
 
 @reentrant
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("place", [compiled_within, compiled_around])
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_other_forms_of_edges(form: Callable[[Tensor], Tensor]) -> None:
     assert_nothing_stays(training_step(conv), map(form, new_graphs()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_network(backend: str, name: str) -> None:
@@ -124,6 +125,7 @@ def test_sparse_features() -> None:
     assert_nothing_stays(step, features())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["node2seq", "gat", "lgcn"])
 def test_compiled(name: str) -> None:
     torch.manual_seed(0)
