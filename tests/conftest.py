@@ -18,12 +18,13 @@ if "NODE2SEQ_DATA" in os.environ:
 import pytest
 import torch
 
-# Triton decides when it is imported, which PyG does, whether its functions run in its interpreter, as the
-# tests of tests/ops/triton need without a GPU. The variable is taken back: other tests must not see it.
+# Triton and our kernels decide when they are imported whether they run in Triton's interpreter, as the tests of
+# tests/ops/triton need without a GPU: so they are imported here, before any test file can. The variable is
+# taken back: other tests, and the processes that they start, must not see it.
 if not torch.cuda.is_available() and find_spec("triton") is not None:
     with pytest.MonkeyPatch.context() as _environment:
         _environment.setenv("TRITON_INTERPRET", "1")
-        import_module("triton")
+        import_module("node2seq.ops.triton")
 
 # Before any test: torch's compiler imports it, and it refuses if distutils was imported in some other way.
 import setuptools  # noqa: F401

@@ -7,8 +7,6 @@ so that small graphs have hubs. Tests marked ``gpu`` do without all of it: they 
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,14 +15,6 @@ import torch
 from kernel_bounds import watched
 
 IS_INTERPRETED = not torch.cuda.is_available()
-
-# Kernels are interpreted or compiled as the variable says when they are imported; tests elsewhere, and the
-# processes that they start, must not see it. `tests/conftest.py` does the same for Triton itself. Fixtures
-# import what needs Triton late: without it, the test files are skipped.
-if IS_INTERPRETED and find_spec("triton") is not None:
-    with pytest.MonkeyPatch.context() as _environment:
-        _environment.setenv("TRITON_INTERPRET", "1")
-        import_module("kernel_cases")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
