@@ -18,9 +18,9 @@ if "NODE2SEQ_DATA" in os.environ:
 import pytest
 import torch
 
-# Triton and our kernels decide when they are imported whether they run in Triton's interpreter, as the tests of
-# tests/ops/triton need without a GPU: so they are imported here, before any test file can. The variable is
-# taken back: other tests, and the processes that they start, must not see it.
+# Triton and our kernels decide when they are imported whether they run in Triton's interpreter, as the tests
+# of tests/ops/triton need without a GPU: so they are imported here, before any test file can do it. The
+# variable is taken back: other tests, and the processes that they start, must not see it.
 if not torch.cuda.is_available() and find_spec("triton") is not None:
     with pytest.MonkeyPatch.context() as _environment:
         _environment.setenv("TRITON_INTERPRET", "1")

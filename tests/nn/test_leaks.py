@@ -16,7 +16,7 @@ from node2seq.train.recipe import option_types
 
 NODES, CHANNELS, CLASSES = 30, 6, 3
 STEPS, NEW_GRAPHS = 10, 40
-BACKENDS = ["reference", "eager", pytest.param("native", marks=pytest.mark.slow)]
+BACKENDS = ["eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reference", "native"))]
 
 
 def new_graphs() -> Iterator[Tensor]:
@@ -75,7 +75,7 @@ def training_step(module: nn.Module) -> Callable[[Tensor], None]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("readout", ["max", "mean", "sum"])
-@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("hops", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_layer(backend: str, readout: str, hops: int) -> None:
     torch.manual_seed(0)
     conv = Node2SeqConv(CHANNELS, 4, readout=readout, hops=hops, backend=backend)
