@@ -1,7 +1,6 @@
 """Whether a layer may skip single messages."""
 
-from torch.nn import Module
-from torch_geometric.nn import Linear, MessagePassing
+from torch_geometric.nn import MessagePassing
 
 
 def has_message_hooks(layer: MessagePassing) -> bool:
@@ -15,14 +14,3 @@ def has_message_hooks(layer: MessagePassing) -> bool:
         layer._aggregate_forward_hooks,
     )
     return bool(layer.explain) or any(hooks)
-
-
-def is_plain_linear(module: Module) -> bool:
-    """Whether a linear layer may be read as a matrix: nobody put another in its place or hooks onto it."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    return type(module) is Linear and not any(hooks)

@@ -7,7 +7,16 @@ from node2seq.ops.compiled import GraphNumbers, TracedSequences
 from node2seq.ops.dispatch import BACKEND_NAMES, BACKENDS, check_backend, choose_backend
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.layer import convolve, rank
-from node2seq.ops.linear import add_bias, apply, dense, full_precision, linear, project, runs_of
+from node2seq.ops.linear import (
+    add_bias,
+    apply,
+    dense,
+    full_precision,
+    is_plain_linear,
+    linear,
+    project,
+    runs_of,
+)
 from node2seq.ops.plan_cache import PLANS, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.sequences import Rows, Sequences
@@ -40,6 +49,7 @@ __all__ = [
     "find_sequences",
     "full_precision",
     "is_exporting",
+    "is_plain_linear",
     "is_tracing",
     "linear",
     "pair_word",

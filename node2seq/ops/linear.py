@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.parameter import UninitializedParameter
 
 from node2seq.ops.sparse import SparseRows
@@ -20,6 +22,18 @@ from node2seq.ops.sparse import SparseRows
 def runs_of(x: Tensor | SparseRows) -> int:
     """How many runs' features these are."""
     return x.size(0) if x.dim() == 3 else 1
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether a linear layer may be read as a matrix: nobody put another in its place or listens to it."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    is_linear = type(module) in (nn.Linear, torch_geometric.nn.Linear) and "forward" not in vars(module)
+    return is_linear and not any(hooks) and not _has_any_global_hook()
 
 
 def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -36,13 +50,16 @@ def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -
 
 
 def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
-    """A linear map without a bias, in float32 or better; each run's rows lie behind each other."""
+    """A linear map, in float32 or better; each run's rows lie behind each other."""
     if isinstance(lin.weight, UninitializedParameter):
         lin.initialize_parameters(lin, (x,))
     dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     if x.dtype == lin.weight.dtype == dtype:
         return apply(lin, x).contiguous()
-    return linear(x.to(dtype), lin.weight.to(dtype)).contiguous()
+    wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
+    if is_plain_linear(lin):
+        return linear(x.to(dtype), wide["weight"], wide.get("bias")).contiguous()
+    return functional_call(lin, wide, (dense(x).to(dtype),)).contiguous()
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
@@ -76,7 +93,7 @@ def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
     if weight is None or isinstance(weight, UninitializedParameter):
         return module(dense(x))
     is_linear = isinstance(module, (nn.Linear, torch_geometric.nn.Linear))
-    if is_linear and (weight.dim() == 3 or isinstance(x, SparseRows)):
+    if is_linear and (weight.dim() == 3 or (isinstance(x, SparseRows) and is_plain_linear(module))):
         return linear(x, weight, module.bias)
     x = dense(x)
     if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:

@@ -39,6 +39,7 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
     ) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`."""
         default = edge_weight is None and lambda_max is None and self.normalization == "sym"
+        default = default and all(map(ops.is_plain_linear, self.lins))
         if not default or self.sends_messages(edge_index):
             return super().forward(ops.dense(x), edge_index, edge_weight, batch, lambda_max)
         weights = torch.cat([lin.weight for lin in self.lins], dim=-2)  # pyright: ignore[reportCallIssue, reportArgumentType]

@@ -15,7 +15,7 @@ from node2seq import ops
 from node2seq.nn.adjacency import sequences_of
 from node2seq.nn.conv.checks import check_arguments, check_features, check_options
 from node2seq.nn.conv.messages import SequenceMessages
-from node2seq.nn.hooks import has_message_hooks, is_plain_linear
+from node2seq.nn.hooks import has_message_hooks
 
 
 class Trace(NamedTuple):
@@ -215,7 +215,8 @@ class Node2SeqConv(SequenceMessages):
         # Single messages: for an explainer, a hook, or a message of a subclass's own.
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
         # Own features that are rows of the key go into the same product as the convolution.
-        fuses = is_plain and is_shared and self.root == "projected" and is_plain_linear(self.lin_root)
+        fuses = is_plain and is_shared and self.root == "projected"
+        fuses = fuses and ops.is_plain_linear(self.lin_root) and self.lin_root.bias is None
         root = ops.Root(self.lin_root.weight, self.bias) if fuses else None
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]

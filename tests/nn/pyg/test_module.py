@@ -9,9 +9,10 @@ import torch
 from pyg_cases import EDGES, features, gradients, layer, random_graph
 from rounding import assert_same_up_to_rounding
 from torch.nn.parameter import UninitializedParameter
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import Linear, MessagePassing
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.models import SGC, Cheby
 
 
 def test_is_a_message_passing_layer_with_the_documented_parameters():
@@ -177,3 +178,70 @@ def test_a_hook_on_the_root_is_called_and_another_root_is_used():
     other.weight.data = conv.lin_root.weight.data / 2
     conv.lin_root = other  # pyright: ignore[reportAttributeAccessIssue]
     torch.testing.assert_close(conv(x, edges), expected)
+
+
+def _listen(modules, seen):
+    """Writes down each call of a module, through a hook that PyTorch calls for every module there is."""
+
+    def hook(module, *_):
+        seen.extend(name for name, one in modules.items() if one is module)
+
+    return torch.nn.modules.module.register_module_forward_hook(hook)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("root", ["projected", "input"])
+def test_hooks_of_all_modules_see_every_submodule(root, dtype):
+    x, edges = random_graph(20, 60)
+    conv, x, seen = layer(root=root).to(dtype), x.to(dtype), []
+    expected = conv(x, edges)
+    handle = _listen({"lin": conv.lin, "lin_root": conv.lin_root, "conv": conv}, seen)
+    try:
+        assert_same_up_to_rounding(conv(x, edges), expected)
+    finally:
+        handle.remove()
+    assert seen == ["lin", "lin_root", "conv"]
+    conv(x, edges)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["lin", "lin_root"])
+def test_a_forward_replaced_on_the_instance_is_called(name, dtype):
+    x, edges = random_graph(20, 60)
+    conv, x = layer().to(dtype), x.to(dtype)
+    conv(x, edges)
+    linear = getattr(conv, name)
+    plain, calls = linear.forward, []
+
+    def forward(value):
+        calls.append(value.dtype)
+        return plain(value)
+
+    linear.forward = forward
+    expected = conv(x, edges)
+    assert calls == [torch.float32]  # the order is worked out in float32
+    linear.forward = lambda value: 0.0 * plain(value)
+    assert not torch.equal(conv(x, edges), expected)
+    del linear.forward
+    assert_same_up_to_rounding(conv(x, edges), expected)
+
+
+# With K = 2: of more than two projections, PyG's ChebConv calls the third and later ones past their hooks.
+@pytest.mark.parametrize("network", [SGC, Cheby])
+def test_submodules_of_layers_that_project_first_are_called(network):
+    """SGConv and ChebConv read their projections as matrices, unless someone listens."""
+    torch.manual_seed(0)
+    model = network(5, 4, 3, K=2).eval()
+    x, edges = random_graph(20, 60)
+    linears = {name: one for name, one in model.named_modules() if isinstance(one, Linear)}
+    expected, seen = model(x, edges), []
+    handle = _listen(linears, seen)
+    try:
+        torch.testing.assert_close(model(x, edges), expected)
+    finally:
+        handle.remove()
+    assert sorted(seen) == sorted(linears)
+    for one in linears.values():
+        one.forward = lambda x, one=one: torch.zeros(x.size(0), one.out_channels)
+    assert not torch.allclose(model(x, edges), expected)
