@@ -84,7 +84,7 @@ def dense(x: Tensor | SparseRows) -> Tensor:
 
 
 def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
-    """Call a linear layer, a batch normalisation, or several modules in a row, of one run or of R."""
+    """Call a linear layer, a normalisation, or several modules in a row, of one run or of R."""
     if isinstance(module, nn.Sequential):
         for part in module:
             x = apply(part, x)
@@ -98,6 +98,9 @@ def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
     x = dense(x)
     if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:
         return _batch_norm(module, x)
+    if isinstance(module, nn.LayerNorm) and weight.dim() == 2:
+        normed = F.layer_norm(x, x.shape[-1:], eps=module.eps)
+        return add_bias(normed * weight.unsqueeze(-2), module.bias)
     return module(x)
 
 

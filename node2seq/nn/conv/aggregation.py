@@ -52,6 +52,12 @@ class Neighbours:
             weights = self.union.gcn_weights(x.dtype)
         return self.backend.aggregate(x.flatten(0, -2), self.union, weights).view(x.shape)
 
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of a node's neighbours, in the shape of ``x``; zero for a node without any."""
+        rows = self.union.rows
+        total = self.sum(x, x.new_ones(rows.num_entries))
+        return total / rows.length().clamp(min=1).to(x.dtype).view(*x.shape[:-1], 1)
+
 
 class DeterministicConv(MessagePassing):
     """The second base of a layer whose first is one of PyTorch Geometric, with the same parameters.
@@ -60,6 +66,7 @@ class DeterministicConv(MessagePassing):
     the rest to PyG.
 
     Args:
+        *args: See :class:`torch_geometric.nn.MessagePassing`.
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         **kwargs: See :class:`torch_geometric.nn.MessagePassing`.
     """
@@ -69,9 +76,9 @@ class DeterministicConv(MessagePassing):
         message_and_aggregate: Any
         edge_update: Any
 
-    def __init__(self, *, backend: str = "auto", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, backend: str = "auto", **kwargs: Any) -> None:
         ops.check_backend(backend)
-        super().__init__(**kwargs)
+        super().__init__(*args, **kwargs)
         self.backend = backend
 
     # PyG looks up the arguments of `propagate` in the source of the class, by its name. Subclasses are named

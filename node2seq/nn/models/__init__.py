@@ -15,6 +15,13 @@ from node2seq.nn.models.network import Network
 from node2seq.nn.models.node2seq import Node2Seq
 from node2seq.nn.models.node2seq_plus import Node2SeqPlus
 from node2seq.nn.models.registry import MODELS
+from node2seq.nn.models.residual import (
+    ResidualGAT,
+    ResidualGCN,
+    ResidualNode2Seq,
+    ResidualPNA,
+    ResidualSAGE,
+)
 from node2seq.nn.models.sgc import SGC
 
 __all__ = [
@@ -30,4 +37,9 @@ __all__ = [
     "Network",
     "Node2Seq",
     "Node2SeqPlus",
+    "ResidualGAT",
+    "ResidualGCN",
+    "ResidualNode2Seq",
+    "ResidualPNA",
+    "ResidualSAGE",
 ]

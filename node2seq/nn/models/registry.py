@@ -15,6 +15,13 @@ from node2seq.nn.models.mlp import MLP
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.node2seq import Node2Seq
 from node2seq.nn.models.node2seq_plus import Node2SeqPlus
+from node2seq.nn.models.residual import (
+    ResidualGAT,
+    ResidualGCN,
+    ResidualNode2Seq,
+    ResidualPNA,
+    ResidualSAGE,
+)
 from node2seq.nn.models.sgc import SGC
 from node2seq.options import check_options, suggestion
 
@@ -29,6 +36,11 @@ MODELS: dict[str, type[Network]] = {
     "gcn*": GCNStar,
     "mlp": MLP,
     "gin": GIN,
+    "residual-node2seq": ResidualNode2Seq,
+    "residual-gcn": ResidualGCN,
+    "residual-gat": ResidualGAT,
+    "residual-sage": ResidualSAGE,
+    "residual-pna": ResidualPNA,
 }
 
 

@@ -60,10 +60,12 @@ class _Largest(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         weight, entry, positive = ctx.saved_tensors
         channels = grad.size(-1)
+        flat = grad.new_zeros(ctx.sequences.num_sources * channels)
+        if not ctx.sequences.index.numel():
+            return flat.view(-1, channels), None, None, None
         channel = torch.arange(channels, device=grad.device)[:, None]
         at = (ctx.sequences.index[entry] * channels + channel)[positive]
         value = (grad.transpose(1, 2) * weight[entry])[positive]
-        flat = grad.new_zeros(ctx.sequences.num_sources * channels)
         if grad.is_cuda:  # sorts first, where scatter_add_ would race
             flat.index_put_((at,), value, accumulate=True)
         else:

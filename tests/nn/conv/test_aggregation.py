@@ -16,6 +16,7 @@ from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.gin import GINConv
+from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.conv.sg import SGConv
 
 
@@ -40,6 +41,11 @@ PAIRS: dict[str, tuple[Callable[..., nn.Module], Callable[[], nn.Module]]] = {
     "cheby-3": (lambda **o: ChebConv(6, 4, 3, **o), lambda: pyg.ChebConv(6, 4, 3)),
     "cheby-5": (lambda **o: ChebConv(6, 4, 5, **o), lambda: pyg.ChebConv(6, 4, 5)),
     "sgc": (lambda **o: SGConv(6, 4, 3, **o), lambda: pyg.SGConv(6, 4, 3)),
+    "sage": (lambda **o: SAGEConv(6, 4, **o), lambda: pyg.SAGEConv(6, 4)),
+    "sage-bare": (
+        lambda **o: SAGEConv(6, 4, root_weight=False, bias=False, **o),
+        lambda: pyg.SAGEConv(6, 4, root_weight=False, bias=False),
+    ),
     "gin": (lambda **o: GINConv(mlp(), train_eps=True, **o), lambda: pyg.GINConv(mlp(), train_eps=True)),
 }
 
@@ -80,7 +86,7 @@ def test_layers_equal_those_of_pyg(name: str, shape: str, backend: str) -> None:
         torch.testing.assert_close(mine, pygs, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "gin"])
+@pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "sage", "gin"])
 def test_the_fused_path_sends_no_messages(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a message was sent")
@@ -94,7 +100,7 @@ def test_the_fused_path_sends_no_messages(name: str, monkeypatch: pytest.MonkeyP
         layer(torch.randn(23, 6), edge_index)
 
 
-@pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "gin"])
+@pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "sage", "gin"])
 def test_a_hook_does_not_change_the_output(name: str) -> None:
     layer = PAIRS[name][0]().double()
     edge_index = graphs()["undirected"][0]

@@ -10,8 +10,9 @@ from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete, current, make_network, options_of, plainest
 
 
-def test_the_registry_holds_ten_models():
+def test_the_registry_holds_fifteen_models():
     names = ["node2seq", "node2seq-plus", "gcn", "gat", "cheby", "sgc", "lgcn", "gcn*", "mlp", "gin"]
+    names += [f"residual-{layer}" for layer in ("node2seq", "gcn", "gat", "sage", "pna")]
     assert list(MODELS) == names
 
 

@@ -1,0 +1,278 @@
+"""Networks of residual blocks for any graph: the same blocks with one of several layers inside."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import Linear
+from torch_geometric.nn.inits import reset
+
+from node2seq import ops
+from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.gat import GATConv
+from node2seq.nn.conv.gcn import GCNConv
+from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.pna import PNAConv
+from node2seq.nn.conv.sage import SAGEConv
+from node2seq.nn.dropout import make_dropouts
+from node2seq.nn.models.network import Network
+
+
+@dataclass(frozen=True)
+class ResidualOptions:
+    """The options that all networks of residual blocks have."""
+
+    hidden_channels: int
+    num_layers: int = 2
+    expansion: int = 1
+    input_dropout: float = 0.0
+    dropout: float = 0.2
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "expansion"):
+            if getattr(self, name) < 1:
+                raise Node2SeqError(
+                    f"{name}={getattr(self, name)!r}", "a network needs at least one", "Give 1 or more"
+                )
+
+
+class ResidualBlock(nn.Module):
+    """Normalise; put the layer's output beside the node's own features; two dense layers; add the input.
+
+    Args:
+        conv (torch.nn.Module): The layer, of as many channels in as out.
+        channels (int): How many.
+        expansion (int): The width between the dense layers, as a multiple of the channels.
+        dropout (float): Dropout behind each dense layer.
+        layer (int): The number of the first of the two dropouts.
+    """
+
+    def __init__(self, conv: nn.Module, channels: int, expansion: int, dropout: float, layer: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+        self.conv = conv
+        self.lins = nn.ModuleList(
+            [nn.Linear(2 * channels, expansion * channels), nn.Linear(expansion * channels, channels)]
+        )
+        self.dropouts = make_dropouts(dropout, dropout, start=layer)
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters, and the seeds of the dropouts, anew."""
+        for child in self.children():
+            reset(child)
+
+    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+        """The block's output, in the shape of ``x``."""
+        own = ops.apply(self.norm, x)
+        others = (n_id,) if isinstance(self.conv, GATConv) else ()  # it drops attentions by their nodes
+        hidden = torch.cat([own, self.conv(own, edge_index, *others)], dim=-1)
+        hidden = F.gelu(self.dropouts[0](ops.apply(self.lins[0], hidden), n_id))
+        return x + self.dropouts[1](ops.apply(self.lins[1], hidden), n_id)
+
+
+class ResidualNetwork(Network):
+    """A linear map, residual blocks, a normalisation and a linear classifier, as in the `"A Critical Look at
+    the Evaluation of GNNs under Heterophily" <https://arxiv.org/abs/2302.11640>`_ benchmark.
+
+    A subclass makes the layer inside the blocks in ``_make_conv``. Nothing else differs, so a comparison of
+    two of them is one of their layers alone.
+    """
+
+    num_layers: int
+    expansion: int
+    dropout: float | Tensor
+
+    def _make_layers(self, options: Any) -> None:
+        width = self.hidden_channels
+        self.lin = Linear(self.in_channels, width)
+        self.dropouts = make_dropouts(options.input_dropout, options.dropout)
+        self.blocks = nn.ModuleList(
+            ResidualBlock(
+                self._make_conv(options, width, 4 + 3 * number),
+                width,
+                options.expansion,
+                options.dropout,
+                2 + 3 * number,
+            )
+            for number in range(options.num_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.classifier = nn.Linear(width, self.out_channels)
+
+    def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:
+        """The layer inside a block; ``layer`` is the number of its dropout, if it has one."""
+        raise NotImplementedError
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters of the layers inside the blocks, and all others."""
+        inside = [p for block in self.blocks for p in block.get_submodule("conv").parameters()]
+        ids = set(map(id, inside))
+        return {"node2seq": inside, "other": [p for p in self.parameters() if id(p) not in ids]}
+
+    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+        """The node embeddings before the classifier, [N, H]."""
+        hidden = ops.apply(self.lin, self.dropouts[0](x, n_id))
+        hidden = F.gelu(self.dropouts[1](hidden, n_id))
+        for block in self.blocks:
+            hidden = block(hidden, edge_index, n_id)
+        return ops.apply(self.norm, hidden)
+
+    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
+        return ops.apply(self.classifier, self.embed(x, edge_index, n_id))
+
+
+@dataclass(frozen=True)
+class ResidualNode2SeqOptions(ResidualOptions):
+    """The options of :class:`ResidualNode2Seq`."""
+
+    kernel_size: int = 3
+    readout: Literal["max", "mean", "sum"] = "max"
+    hops: int = 1
+    threshold: float = 0.0
+    order: Literal["attention", "degree", "random"] = "attention"
+    taps: Literal["full", "depthwise", "scalar"] = "full"
+
+
+class ResidualNode2Seq(ResidualNetwork):
+    """The network for any graph: residual blocks with a :class:`Node2SeqConv` beside each node's own
+    features.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive it from the first input.
+        hidden_channels (int): Size of each block's output.
+        out_channels (int): Number of classes.
+        num_layers (int): Number of blocks. (default: :obj:`2`)
+        expansion (int): The width between the dense layers of a block, as a multiple of
+            ``hidden_channels``. (default: :obj:`1`)
+        input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
+        dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+        kernel_size (int): Taps of the Node2Seq layers. (default: :obj:`3`)
+        readout (str): Their readout: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`. (default: :obj:`"max"`)
+        hops (int): How far away neighbours may be. (default: :obj:`1`)
+        threshold (float): The score a neighbour has to exceed to stay. (default: :obj:`0.0`)
+        order (str): What neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"` or :obj:`"random"`.
+            (default: :obj:`"attention"`)
+        taps (str): What each tap of the convolution is: :obj:`"full"`, :obj:`"depthwise"` or
+            :obj:`"scalar"`; see :class:`Node2SeqConv`. (default: :obj:`"full"`)
+    """
+
+    Options = ResidualNode2SeqOptions
+    reads_sparse_rows = True
+
+    def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
+        names = ("kernel_size", "readout", "hops", "threshold", "order", "taps", "backend")
+        own = {name: getattr(options, name) for name in names}
+        return Node2SeqConv(channels, channels, bias=False, **own)
+
+
+class ResidualGCN(ResidualNetwork):
+    """The blocks of :class:`ResidualNode2Seq` with a GCN layer inside.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive it from the first input.
+        hidden_channels (int): Size of each block's output.
+        out_channels (int): Number of classes.
+        num_layers (int): Number of blocks. (default: :obj:`2`)
+        expansion (int): The width between the dense layers of a block, as a multiple of
+            ``hidden_channels``. (default: :obj:`1`)
+        input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
+        dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+    """
+
+    Options = ResidualOptions
+    reads_sparse_rows = True
+
+    def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
+        return GCNConv(channels, channels, bias=False, backend=options.backend)
+
+
+@dataclass(frozen=True)
+class ResidualGATOptions(ResidualOptions):
+    """The options of :class:`ResidualGAT`."""
+
+    heads: int = 4
+    attention_dropout: float = 0.0
+
+
+class ResidualGAT(ResidualNetwork):
+    """The blocks of :class:`ResidualNode2Seq` with a graph attention layer inside.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive it from the first input.
+        hidden_channels (int): Size of each block's output.
+        out_channels (int): Number of classes.
+        num_layers (int): Number of blocks. (default: :obj:`2`)
+        expansion (int): The width between the dense layers of a block, as a multiple of
+            ``hidden_channels``. (default: :obj:`1`)
+        input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
+        dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+        heads (int): Attentions of each layer, which share its channels. (default: :obj:`4`)
+        attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.0`)
+    """
+
+    Options = ResidualGATOptions
+    reads_sparse_rows = True
+
+    def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:
+        if options.heads < 1 or channels % options.heads:
+            raise Node2SeqError(
+                f"heads={options.heads} with hidden_channels={channels}",
+                "each head has an equal share of the channels",
+                "Give a number of heads that divides hidden_channels",
+            )
+        each = channels // options.heads
+        own = {"dropout": options.attention_dropout, "layer": layer, "backend": options.backend}
+        return GATConv(channels, each, options.heads, bias=False, **own)
+
+
+class ResidualSAGE(ResidualNetwork):
+    """The blocks of :class:`ResidualNode2Seq` with the mean of the neighbours inside, as in GraphSAGE.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive it from the first input.
+        hidden_channels (int): Size of each block's output.
+        out_channels (int): Number of classes.
+        num_layers (int): Number of blocks. (default: :obj:`2`)
+        expansion (int): The width between the dense layers of a block, as a multiple of
+            ``hidden_channels``. (default: :obj:`1`)
+        input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
+        dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+    """
+
+    Options = ResidualOptions
+    reads_sparse_rows = True
+
+    def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
+        # The node's own features stand beside it already.
+        return SAGEConv(channels, channels, root_weight=False, bias=False, backend=options.backend)
+
+
+class ResidualPNA(ResidualNetwork):
+    """The blocks of :class:`ResidualNode2Seq` with mean, standard deviation and maximum of the neighbours
+    inside, as in PNA.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive it from the first input.
+        hidden_channels (int): Size of each block's output.
+        out_channels (int): Number of classes.
+        num_layers (int): Number of blocks. (default: :obj:`2`)
+        expansion (int): The width between the dense layers of a block, as a multiple of
+            ``hidden_channels``. (default: :obj:`1`)
+        input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
+        dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+    """
+
+    Options = ResidualOptions
+    reads_sparse_rows = True
+
+    def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
+        return PNAConv(channels, channels, backend=options.backend)

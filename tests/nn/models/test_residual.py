@@ -1,0 +1,147 @@
+"""Residual blocks against a plain twin made of PyTorch's and PyTorch Geometric's own layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+from torch_geometric.utils import scatter
+
+from node2seq import MODELS, Node2SeqConv
+from node2seq.errors import Node2SeqError
+
+CHANNELS, HIDDEN, CLASSES, NODES = 5, 8, 3, 30
+NAMES = ["residual-node2seq", "residual-gcn", "residual-gat", "residual-sage", "residual-pna"]
+
+
+def graph() -> tuple[Tensor, Tensor]:
+    """Thirty nodes, the last of them isolated."""
+    generator = torch.Generator().manual_seed(2)
+    edges = torch.randint(NODES - 1, (2, 70), generator=generator)
+    edges = edges[:, edges[0] != edges[1]]
+    edges = torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
+    return torch.randn(NODES, CHANNELS, generator=generator, dtype=torch.float64), edges
+
+
+class PlainPNA(nn.Module):
+    """Mean, deviation and positive part of the maximum, by PyTorch Geometric's scatter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(HIDDEN, HIDDEN, bias=False)
+        self.lin_out = nn.Linear(3 * HIDDEN, HIDDEN, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        values = self.lin(x)
+        messages, target = values[edge_index[0]], edge_index[1]
+        mean, square, largest = (
+            scatter(source, target, 0, NODES, reduce)
+            for source, reduce in ((messages, "mean"), (messages.square(), "mean"), (messages.relu(), "max"))
+        )
+        deviation = (F.relu(square - mean.square()) + 1e-5).sqrt()
+        return self.lin_out(torch.cat([mean, deviation, largest], dim=1))
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "residual-node2seq": lambda: Node2SeqConv(HIDDEN, HIDDEN, 3, bias=False, backend="reference"),
+    "residual-gcn": lambda: pyg.GCNConv(HIDDEN, HIDDEN, bias=False),
+    "residual-gat": lambda: pyg.GATConv(HIDDEN, HIDDEN // 4, 4, bias=False),
+    "residual-sage": lambda: pyg.SAGEConv(HIDDEN, HIDDEN, root_weight=False, bias=False),
+    "residual-pna": PlainPNA,
+}
+
+
+class Twin(nn.Module):
+    """The network, written down once more without runs, sparse features or dropout."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.lin = nn.Linear(CHANNELS, HIDDEN)
+        self.blocks = nn.ModuleList()
+        for _ in range(2):
+            block = nn.Module()
+            block.norm, block.conv = nn.LayerNorm(HIDDEN), LAYERS[name]()
+            block.lins = nn.ModuleList([nn.Linear(2 * HIDDEN, 2 * HIDDEN), nn.Linear(2 * HIDDEN, HIDDEN)])
+            self.blocks.append(block)
+        self.norm, self.classifier = nn.LayerNorm(HIDDEN), nn.Linear(HIDDEN, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = F.gelu(self.lin(x))
+        for block in self.blocks:
+            parts: Any = block
+            own = parts.norm(x)
+            hidden = parts.lins[0](torch.cat([own, parts.conv(own, edge_index)], dim=1))
+            x = x + parts.lins[1](F.gelu(hidden))
+        return self.classifier(self.norm(x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_and_gradients_are_those_of_a_plain_twin(name: str, backend: str) -> None:
+    torch.manual_seed(0)
+    ours = MODELS[name](CHANNELS, HIDDEN, CLASSES, expansion=2, dropout=0.0, backend=backend).double()
+    twin = Twin(name).double()
+    state = {key: value for key, value in ours.state_dict().items() if "dropout" not in key}
+    twin.load_state_dict(state)
+    with torch.no_grad():  # or a map that is forgotten would change nothing
+        for model in (ours, twin):
+            for key, p in model.named_parameters():
+                if "norm" in key:
+                    p.add_(torch.linspace(-0.5, 0.5, p.numel(), dtype=p.dtype))
+    results = []
+    for model in (ours, twin):
+        x, edge_index = graph()
+        x.requires_grad_()
+        out = model(x, edge_index)
+        (out * torch.arange(out.numel(), dtype=out.dtype).view_as(out).cos()).sum().backward()
+        results.append({"out": out, "x": x.grad, **{k: p.grad for k, p in model.named_parameters()}})
+    assert results[0].keys() == results[1].keys()
+    for key, value in results[0].items():
+        torch.testing.assert_close(
+            value, results[1][key], atol=1e-9, rtol=1e-9, msg=lambda m, k=key: f"{k}: {m}"
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_layer_inside_differs(name: str) -> None:
+    def others(model: nn.Module) -> dict[str, torch.Size]:
+        return {key: value.shape for key, value in model.state_dict().items() if ".conv." not in key}
+
+    assert others(MODELS[name](CHANNELS, HIDDEN, CLASSES)) == others(
+        MODELS[NAMES[0]](CHANNELS, HIDDEN, CLASSES)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_number_of_features_may_be_left_to_the_first_pass(name: str) -> None:
+    model: Any = MODELS[name](-1, HIDDEN, CLASSES).double()
+    x, edge_index = graph()
+    assert model(x, edge_index).shape == (NODES, CLASSES)
+    assert model.lin.weight.shape == (HIDDEN, CHANNELS)
+
+
+def test_the_layers_inside_are_a_group_of_their_own() -> None:
+    model: Any = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES)
+    groups = model.parameter_groups()
+    assert {id(p) for p in groups["node2seq"]} == {
+        id(p) for key, p in model.named_parameters() if ".conv." in key
+    }
+    assert sum(map(len, groups.values())) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("residual-gcn", {"num_layers": 0}, "num_layers=0"),
+        ("residual-gcn", {"expansion": 0}, "expansion=0"),
+        ("residual-gat", {"heads": 3}, "heads=3 with hidden_channels=8"),
+    ],
+)
+def test_what_makes_no_network_is_refused(name: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(Node2SeqError, match=message):
+        MODELS[name](CHANNELS, HIDDEN, CLASSES, **options)
