@@ -13,7 +13,7 @@ from node2seq.benchmarking.rows import StoredRow, device_title, number_text, rea
 from node2seq.benchmarking.timing import growth_exponent
 from node2seq.reporting.charts import Curve, loglog_chart
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
-from node2seq.storage.files import make_folder, write_bytes
+from node2seq.storage import make_folder, write_bytes
 
 ROOT = Path(__file__).parents[1]
 Files = dict[str, str]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.nn.models import MODELS
-from node2seq.storage.files import sha256_tensors
+from node2seq.storage import sha256_tensors
 from node2seq.train.fitter import Fitter
 from node2seq.train.settings import TrainSettings
 

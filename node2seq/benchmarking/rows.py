@@ -13,7 +13,7 @@ import torch
 
 from node2seq.environment import device_name, package_versions, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.storage.jsonl import JsonLines, read_lines
+from node2seq.storage import JsonLines, read_lines
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "triton", "numba")
 # What tells one case from another: of rows that are equal in these the newest counts.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node2seq.errors import Node2SeqError
-from node2seq.storage.files import write_bytes
+from node2seq.storage import write_bytes
 
 if TYPE_CHECKING:
     import polars

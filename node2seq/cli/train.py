@@ -24,7 +24,7 @@ from node2seq.runs.folder import FORMAT, RunConfig, RunFolder, check_format, fre
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.runs.result import RunResult
 from node2seq.runs.training import RunStart
-from node2seq.storage.files import make_folder, read_json, write_json
+from node2seq.storage import make_folder, read_json, write_json
 
 RUNS = Path("runs")
 SERIES_FILE = "series.json"

@@ -20,8 +20,7 @@ from node2seq.search.report import write_summary
 from node2seq.search.seeds import parse_seeds
 from node2seq.search.session import Request, SearchResult, run
 from node2seq.search.settings import SearchSettings
-from node2seq.storage.files import make_folder
-from node2seq.storage.lock import locked
+from node2seq.storage import locked, make_folder
 
 SAMPLERS = ("bayes", "halving")
 

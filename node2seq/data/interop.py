@@ -18,7 +18,7 @@ from node2seq.data.schema import is_directed, schema_of_matrix
 from node2seq.data.splits import Split, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
-from node2seq.storage.files import replacing
+from node2seq.storage import replacing
 
 if TYPE_CHECKING:
     import networkx as nx

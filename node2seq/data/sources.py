@@ -22,7 +22,7 @@ from pathlib import Path
 
 from node2seq.data.datasets import DATASETS, Dataset, Wheel
 from node2seq.errors import Node2SeqError
-from node2seq.storage.files import make_folder, write_bytes
+from node2seq.storage import make_folder, write_bytes
 
 # Without a network, the next source must be tried within seconds.
 _CONNECT_SECONDS = 6.0

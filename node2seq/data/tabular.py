@@ -19,7 +19,7 @@ import numpy as np
 
 from node2seq.data.parquet import is_damaged
 from node2seq.errors import Node2SeqError
-from node2seq.storage.files import read_errors
+from node2seq.storage import read_errors
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,7 +13,7 @@ from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.samples import Sample
 from node2seq.recipes import Recipe
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
-from node2seq.storage.jsonl import JsonLines
+from node2seq.storage import JsonLines
 
 
 class Searched(NamedTuple):

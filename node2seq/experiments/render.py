@@ -34,7 +34,7 @@ from node2seq.reporting.document import (
     to_latex,
     to_markdown,
 )
-from node2seq.storage.files import make_folder, write_bytes
+from node2seq.storage import make_folder, write_bytes
 
 _INTRODUCTION = (
     "Test accuracy in percent: mean ± sample standard deviation over n runs, none dropped. Each run has a "

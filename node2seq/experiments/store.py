@@ -16,9 +16,7 @@ from typing import Any
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Key
 from node2seq.experiments.rows import ResultRow
-from node2seq.storage.files import make_folder
-from node2seq.storage.jsonl import JsonLines
-from node2seq.storage.lock import hold
+from node2seq.storage import JsonLines, hold, make_folder
 
 
 class RowStore:

@@ -23,7 +23,7 @@ from node2seq.reporting.document import (
 )
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.result import RunResult
-from node2seq.storage.files import write_bytes
+from node2seq.storage import write_bytes
 from node2seq.train.metrics import Metrics
 
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}

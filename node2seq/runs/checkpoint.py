@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.storage.files import read_tensors, write_tensors
+from node2seq.storage import read_tensors, write_tensors
 
 SEPARATOR = "/"
 

@@ -27,9 +27,9 @@ from torch import Tensor
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current, plainest
-from node2seq.storage.lock import LOCK_FILES
-from node2seq.storage.files import read_json, sha256_file, write_bytes, write_json
-from node2seq.storage.jsonl import read_lines
+from node2seq.storage import LOCK_FILES
+from node2seq.storage import read_json, sha256_file, write_bytes, write_json
+from node2seq.storage import read_lines
 from node2seq.train.settings import TrainSettings
 from node2seq.options import build
 

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from node2seq.data import Summary, load, normalize_features, read_graph, summarise
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunConfig, RunFolder, Source
-from node2seq.storage.files import sha256_file, sha256_tensors
+from node2seq.storage import sha256_file, sha256_tensors
 
 Say = Callable[[str], None]
 

@@ -27,9 +27,9 @@ from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
 from node2seq.runs.interrupt import Stopped, stop_requests
 from node2seq.runs.pretrained import build_model, model_entry
 from node2seq.runs.result import RunResult, epoch_lines, keep_result
-from node2seq.storage.files import make_folder, remove_leftovers, write_bytes
-from node2seq.storage.jsonl import append_line
-from node2seq.storage.lock import locked
+from node2seq.storage import make_folder, remove_leftovers, write_bytes
+from node2seq.storage import append_line
+from node2seq.storage import locked
 from node2seq.train.inputs import check_features, check_split, graph_tensors, split_parts
 from node2seq.train.memory import runs_that_fit
 from node2seq.train.results import EpochRecord

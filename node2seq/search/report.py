@@ -28,7 +28,7 @@ from node2seq.reporting.document import (
 from node2seq.search.importance import importances
 from node2seq.search.session import Request, SearchResult
 from node2seq.search.trials import Trial, best_of
-from node2seq.storage.files import write_bytes
+from node2seq.storage import write_bytes
 from node2seq.train.recipe import settings_of
 
 SHOWN = 10

@@ -24,7 +24,7 @@ from node2seq.search.settings import SearchSettings
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, most_trusted
-from node2seq.storage.files import write_bytes
+from node2seq.storage import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.recipe import parse_setting, settings_of

@@ -13,8 +13,7 @@ from typing import Any
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import plainest
 from node2seq.search.space import Settings
-from node2seq.storage.files import make_folder
-from node2seq.storage.jsonl import JsonLines
+from node2seq.storage import JsonLines, make_folder
 from node2seq.train.many import TrainingOutcome
 
 FORMAT = 1

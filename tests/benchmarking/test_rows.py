@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from node2seq import Node2SeqError
+from node2seq import Node2SeqError, storage
 from node2seq.benchmarking.rows import BenchmarkRow, Machine, append_rows, read_rows
-from node2seq.storage import files
 
 MACHINE = Machine("a processor", 2, {"torch": "2.0"}, "0123456789abcdef")
 BASE = BenchmarkRow(
@@ -77,7 +76,7 @@ def test_rows_are_appended_together_or_not_at_all(tmp_path: Path, monkeypatch: p
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "fsync", killed)
+    monkeypatch.setattr(storage.os, "fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         append_rows(path, [OURS, OURS], MACHINE)
     assert path.read_bytes() == before

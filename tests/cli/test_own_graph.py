@@ -14,7 +14,7 @@ from node2seq.data import load, make_split, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
 from node2seq.runs.recipe_file import write_recipe
-from node2seq.storage.files import read_tensors
+from node2seq.storage import read_tensors
 
 QUICK = ("--epochs", "12", "--set", "hidden_channels=16", "--seed", "2")
 

@@ -21,7 +21,7 @@ from node2seq.search import evaluate
 from node2seq.search.evaluate import SearchProgress
 from node2seq.search.halving import Halving
 from node2seq.search.session import Request, run
-from node2seq.storage.jsonl import read_lines
+from node2seq.storage import read_lines
 from node2seq.train import fit
 from node2seq.train.many import Training, prepare_graph, train_many, untrained
 from node2seq.train.metrics import Metrics

@@ -11,7 +11,7 @@ from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments import Cell, Key, ResultRow, RowStore
-from node2seq.storage.jsonl import append_line
+from node2seq.storage import append_line
 
 TEXAS = Cell("gcn", "texas")
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from former_options import FORMER
 
-from node2seq.storage import files as storage
+from node2seq import storage
 from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS

@@ -14,7 +14,7 @@ import torch
 
 from node2seq.errors import Node2SeqError
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
-from node2seq.storage.files import read_json, read_tensors, replacing, write_bytes, write_json, write_tensors
+from node2seq.storage import read_json, read_tensors, replacing, write_bytes, write_json, write_tensors
 
 TENSORS = {
     "a": torch.arange(6).view(2, 3),
@@ -169,7 +169,7 @@ def test_a_file_written_in_parts_replaces_the_old_one_at_the_end(tmp_path: Path)
 SMALL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from node2seq.storage.files import write_bytes
+from node2seq.storage import write_bytes
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 write_bytes(Path(sys.argv[1]), b"x" * 5000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node2seq.errors import Node2SeqError
-from node2seq.storage.jsonl import JsonLines, append_line, read_lines
+from node2seq.storage import JsonLines, append_line, read_lines
 
 
 def test_half_a_line_at_the_end_is_dropped(tmp_path: Path):

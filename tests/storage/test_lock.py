@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from node2seq.errors import Node2SeqError
-from node2seq.storage.lock import LOCK_FILES, hold, locked
+from node2seq.storage import LOCK_FILES, hold, locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from node2seq.storage.lock import locked
+from node2seq.storage import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

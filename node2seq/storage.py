@@ -1,8 +1,14 @@
-"""Files that are either whole or not there, and say clearly when they are neither.
+"""Files that are either whole or not there, files of JSON lines, and locks between processes.
 
 Every write goes to a temporary name in the same folder, is forced to the disk and then renamed, so that
 a process killed at any moment leaves the file as it was before or as it is after. Tensors are kept as
 safetensors and everything else as JSON: nothing here ever unpickles.
+
+A file of JSON lines is only appended to. A process killed in the middle of a write leaves half a line at the
+end: readers ignore it, and the next append removes it.
+
+A lock belongs to the operating system, which takes it back when the process ends, however it ends: there are
+no stale locks to detect.
 """
 
 from __future__ import annotations
@@ -11,11 +17,13 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
@@ -23,6 +31,14 @@ from node2seq.errors import Node2SeqError
 TEMPORARY_SUFFIX = ".part"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_BLOCK = 4096
+
+_LOCK = ".lock"
+# A file of its own: a locked file cannot be read on Windows, and some versions of filelock empty it.
+_HOLDER = ".lock-holder"
+#: What a lock leaves in a folder.
+LOCK_FILES = frozenset({_LOCK, _HOLDER})
+_POLL_SECONDS = 0.005
 
 
 @contextmanager
@@ -203,3 +219,150 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+class Added(NamedTuple):
+    """What :meth:`JsonLines.refresh` found: values, and whether they are the whole file from its start."""
+
+    values: list[Any]
+    from_start: bool
+
+
+class JsonLines:
+    """A file of JSON lines that others may append to meanwhile.
+
+    Args:
+        path: The file; it is created by the first append.
+        ascii_only: Whether to write other characters as escapes.
+    """
+
+    def __init__(self, path: Path, *, ascii_only: bool = False) -> None:
+        self.path, self._ascii_only = path, ascii_only
+        self._offset = self._lines = 0
+        self._inode: int | None = None
+
+    def refresh(self) -> Added:
+        """Read what was appended since the last call; a file that was replaced is read from its start."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return Added([], from_start=False)
+        from_start = self._inode != status.st_ino or status.st_size < self._offset
+        if from_start:
+            self._offset, self._lines, self._inode = 0, 0, status.st_ino
+        with read_errors(self.path), self.path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        values = []
+        for line in whole.splitlines():
+            self._lines += 1
+            values.append(parse_json(self.path, line.decode(errors="replace"), f"line {self._lines} "))
+        self._offset += len(whole)
+        return Added(values, from_start)
+
+    def append(self, values: Iterable[Any], *, durable: bool = True) -> None:
+        """Add a line for each value: all of them, or none if the write fails.
+
+        Args:
+            values: What to add.
+            durable: Whether to have them on the disk before returning.
+        """
+        content = self._encode(values)
+        with write_errors(self.path):
+            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                end = _cut_half_line(handle)
+                try:
+                    if os.write(handle, content) != len(content):
+                        raise OSError(errno.ENOSPC, "not written whole")
+                    if durable:
+                        os.fsync(handle)
+                except BaseException:
+                    os.ftruncate(handle, end)
+                    raise
+            finally:
+                os.close(handle)
+
+    def replace(self, values: Iterable[Any]) -> None:
+        """Replace the whole file."""
+        write_bytes(self.path, self._encode(values))
+
+    def _encode(self, values: Iterable[Any]) -> bytes:
+        return "".join(json.dumps(value, ensure_ascii=self._ascii_only) + "\n" for value in values).encode()
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Read a file of JSON lines that has to be there."""
+    with read_errors(path):
+        path.stat()
+    return JsonLines(path).refresh().values
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Add one value to a file of JSON lines, without waiting for the disk."""
+    JsonLines(path, ascii_only=True).append([value], durable=False)
+
+
+def _cut_half_line(handle: int) -> int:
+    """Remove what follows the last line end, and return where the file ends."""
+    end = whole = os.lseek(handle, 0, os.SEEK_END)
+    while whole:
+        start = max(whole - _BLOCK, 0)
+        os.lseek(handle, start, os.SEEK_SET)
+        found = os.read(handle, whole - start).rfind(b"\n")
+        if found >= 0:
+            whole = start + found + 1
+            break
+        whole = start
+    if whole != end:
+        os.ftruncate(handle, whole)
+    return whole
+
+
+@contextmanager
+def hold(path: Path, *, wait: bool = False, remove: bool = False) -> Iterator[bool]:
+    """Hold the lock file ``path``, or yield False if another process has it.
+
+    Args:
+        path: Created if it does not exist.
+        wait: Whether to wait until the other process releases it.
+        remove: Whether to remove the file in the end. A process that opened it just before may then hold
+            the removed file while another holds a new one.
+    """
+    lock = FileLock(path)
+    with write_errors(path), suppress(Timeout):
+        lock.acquire(timeout=-1 if wait else 0, poll_interval=_POLL_SECONDS)
+    try:
+        yield lock.is_locked
+    finally:
+        if remove and lock.is_locked:
+            with suppress(OSError):  # an open file cannot be removed on Windows, where filelock does it
+                path.unlink()
+        lock.release()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` for this process, or raise an error that names the process that has it."""
+    note = folder / _HOLDER
+    with hold(folder / _LOCK) as ours:
+        if not ours:
+            raise Node2SeqError(
+                str(folder),
+                f"{_text_of(note) or 'another process'} is working in this folder",
+                "Wait until it ends, stop it, or give another folder with `--out`",
+            )
+        with write_errors(note):
+            note.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        try:
+            yield
+        finally:
+            note.unlink(missing_ok=True)
+
+
+def _text_of(note: Path) -> str:
+    try:
+        return note.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

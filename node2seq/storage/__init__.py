@@ -1,1 +1,0 @@
-"""Files that are either whole or not there, and locks that end with their process."""
