@@ -30,6 +30,7 @@ if not torch.cuda.is_available() and find_spec("triton") is not None:
 import setuptools  # noqa: F401
 
 from node2seq import Node2SeqError
+from node2seq.ops import dispatch
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +47,15 @@ def real_data() -> Callable[[str, Callable[..., Any]], Any]:
         return loaded[name]
 
     return get
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where numba is not installed: the backend ``auto`` is ``eager`` on a CPU."""
+    load = dispatch._load
+    monkeypatch.setattr(
+        dispatch, "_load", lambda name, needed: None if needed == "numba" else load(name, needed)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -49,10 +49,15 @@ def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -
     return add_bias(out, bias)
 
 
+def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
+    """Gives a linear layer without a size the size of its first input."""
+    if isinstance(lin, torch_geometric.nn.Linear) and isinstance(lin.weight, UninitializedParameter):
+        lin.initialize_parameters(lin, (x,))
+
+
 def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
     """A linear map, in float32 or better; each run's rows lie behind each other."""
-    if isinstance(lin.weight, UninitializedParameter):
-        lin.initialize_parameters(lin, (x,))
+    initialize(lin, x)
     dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     if x.dtype == lin.weight.dtype == dtype:
         return apply(lin, x).contiguous()

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import is_torch_sparse_tensor
@@ -47,10 +48,15 @@ class Neighbours:
         self.backend = ops.choose_backend(backend, x)
 
     def sum(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The weighted sum of a node's neighbours, in the shape of ``x``; with GCN's weights by default."""
+        """The weighted sum of a node's neighbours, in the shape of ``x``; with GCN's weights by default.
+
+        Under autocast one of the two may be rounded to 16 bits: the sum has the precision of the other.
+        """
         if weights is None:
             weights = self.union.gcn_weights(x.dtype)
-        return self.backend.aggregate(x.flatten(0, -2), self.union, weights).view(x.shape)
+        dtype = torch.promote_types(x.dtype, weights.dtype)
+        flat, weights = x.flatten(0, -2).to(dtype), weights.to(dtype)
+        return self.backend.aggregate(flat, self.union, weights).view(x.shape)
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of a node's neighbours, in the shape of ``x``; zero for a node without any."""

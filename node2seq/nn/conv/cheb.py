@@ -39,6 +39,8 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
     ) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`."""
         default = edge_weight is None and lambda_max is None and self.normalization == "sym"
+        for lin in self.lins:
+            ops.initialize(lin, x)
         default = default and all(map(ops.is_plain_linear, self.lins))
         if not default or self.sends_messages(edge_index):
             return super().forward(ops.dense(x), edge_index, edge_weight, batch, lambda_max)
@@ -53,7 +55,7 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
         out = terms[0] - latest
         if len(terms) > 1:
             out = out + neighbours.sum(later, laplacian)
-        return ops.add_bias(out.view(*projected.shape[:-1], -1), self.bias)
+        return ops.add_bias(out.view(*projected.shape[:-1], self.out_channels), self.bias)
 
 
 def _scaled_laplacian(sequences: ops.Sequences, dtype: torch.dtype) -> Tensor:

@@ -60,7 +60,7 @@ class LGCL(nn.Module):
         neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
         weights = neighbours.union.gcn_weights(x.dtype)
         values = neighbours.backend.largest(x.flatten(0, -2), neighbours.union, weights, self.k)
-        values = values.view(*x.shape[:-1], self.k, -1)
+        values = values.view(*x.shape[:-1], self.k, x.size(-1))
         hidden = _convolve(self.conv1, torch.cat([x.unsqueeze(-2), values], dim=-2))  # [N, 1 + k / 2, middle]
         hidden = self.dropouts[1](hidden.flatten(-2), n_id).view_as(hidden)
         return ops.apply(self.norm, _convolve(self.conv2, hidden).squeeze(-2))
@@ -70,5 +70,5 @@ def _convolve(conv: nn.Conv1d, sequence: Tensor) -> Tensor:
     """The convolution over [N, length, C] as one matrix product: cuDNN may not be deterministic."""
     windows = sequence.unfold(-2, conv.kernel_size[0], 1)  # [N, places, C, taps]
     *rows, places = windows.shape[:-2]
-    flat = windows.flatten(-2).reshape(*rows[:-1], rows[-1] * places, -1)
-    return ops.linear(flat, conv.weight.flatten(-2), conv.bias).view(*rows, places, -1)
+    flat = windows.flatten(-2).flatten(-3, -2)  # [N * places, C * taps]
+    return ops.linear(flat, conv.weight.flatten(-2), conv.bias).view(*rows, places, conv.out_channels)

@@ -28,6 +28,7 @@ class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
+        ops.initialize(self.lin, x)
         is_plain = ops.is_plain_linear(self.lin)
         if edge_weight is not None or self.cached or not is_plain or self.sends_messages(edge_index):
             return super().forward(ops.dense(x), edge_index, edge_weight)

@@ -25,7 +25,7 @@ class Cheby(Network):
     Localized Spectral Filtering" <https://arxiv.org/abs/1606.09375>`_ paper.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first layer's output.
         out_channels (int): Number of classes.
         K (int): Number of polynomials, so that K − 1 hops are seen. (default: :obj:`3`)

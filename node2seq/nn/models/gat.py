@@ -28,7 +28,7 @@ class GAT(Network):
     """The two-layer network of the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first layer's output per head.
         out_channels (int): Number of classes.
         heads (int): Attentions of the first layer, concatenated. (default: :obj:`8`)

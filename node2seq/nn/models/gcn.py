@@ -24,7 +24,7 @@ class GCN(Network):
     <https://arxiv.org/abs/1609.02907>`_ paper.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first layer's output.
         out_channels (int): Number of classes.
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)

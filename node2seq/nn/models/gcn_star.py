@@ -25,7 +25,7 @@ class GCNStar(Node2Seq):
     """The paper's GCN*: its network with a GCN layer in the Node2Seq layer's place.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first two layers' outputs.
         out_channels (int): Number of classes.
         skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.

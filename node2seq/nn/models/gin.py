@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from node2seq import ops
 from node2seq.nn.conv.gin import GINConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Network, make_linear
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class GIN(Network):
     <https://arxiv.org/abs/1810.00826>`_ paper and a linear classifier.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of both layers' outputs.
         out_channels (int): Number of classes.
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
@@ -59,5 +59,5 @@ class GIN(Network):
 def _two_layers(width: int, hidden: int) -> nn.Sequential:
     # No bias ahead of the normalisation, which would subtract it again.
     return nn.Sequential(
-        nn.Linear(width, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, hidden)
+        make_linear(width, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, hidden)
     )

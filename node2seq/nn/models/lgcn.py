@@ -31,7 +31,7 @@ class LGCN(Network):
     their input's channels, a GCN layer as classifier.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the embedding.
         out_channels (int): Number of classes.
         num_lgcl (int): Number of learnable layers between the two GCN layers. (default: :obj:`2`)

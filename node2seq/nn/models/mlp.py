@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Network, make_linear
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class MLP(Network):
     """Two linear layers on each node's own features: what the edges are worth is measured against it.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first layer's output.
         out_channels (int): Number of classes.
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
@@ -37,7 +37,7 @@ class MLP(Network):
     def _make_layers(self, options: MLPOptions) -> None:
         self.lins = nn.ModuleList(
             [
-                nn.Linear(self.in_channels, self.hidden_channels),
+                make_linear(self.in_channels, self.hidden_channels),
                 nn.Linear(self.hidden_channels, self.out_channels),
             ]
         )

@@ -5,6 +5,7 @@ from inspect import Parameter, Signature
 from typing import Any, ClassVar, get_type_hints
 
 import torch.nn.functional as F
+import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
@@ -21,7 +22,7 @@ class Network(nn.Module):
     otherwise, there are two: dropout, a layer, ReLU, dropout, a layer.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the hidden layers' outputs.
         out_channels (int): Number of classes.
         **options: The other fields of ``Options``.
@@ -88,6 +89,13 @@ class Network(nn.Module):
                 drops the same elements however batches are cut.
         """
         return self.convs[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)
+
+
+def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Module:
+    """A linear layer, or for -1 one that takes its size from its first input."""
+    if in_channels == -1:
+        return torch_geometric.nn.Linear(in_channels, out_channels, bias)
+    return nn.Linear(in_channels, out_channels, bias)
 
 
 def _signature(options: type) -> Signature:

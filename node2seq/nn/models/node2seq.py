@@ -67,7 +67,7 @@ class Node2Seq(ThreeLayers):
     Everything that the paper leaves open is an option. :class:`Node2SeqPlus` has more of them.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first two layers' outputs.
         out_channels (int): Number of classes.
         position (int): Which of the three layers is the Node2Seq layer: 1, 2 or 3. (default: :obj:`2`)

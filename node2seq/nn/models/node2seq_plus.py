@@ -10,6 +10,7 @@ from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.dropout import Dropout, make_dropouts
+from node2seq.nn.models.network import make_linear
 from node2seq.nn.models.node2seq import Node2Seq, Node2SeqOptions
 from node2seq.nn.smoothing import Smoothing
 
@@ -43,7 +44,7 @@ class Node2SeqPlus(Node2Seq):
     graphs, normalisation, and dropout of whole nodes. With the defaults it computes what Node2Seq does.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the first two layers' outputs.
         out_channels (int): Number of classes.
         node_dropout (float): Dropout of whole nodes' input features. (default: :obj:`0.0`)
@@ -83,7 +84,7 @@ class Node2SeqPlus(Node2Seq):
         self.node_drop = Dropout(options.node_dropout, 3, whole_rows=True)
         self.own_layers = self.own_drop = None
         if options.own == "apart":
-            first = nn.Linear(self.in_channels, self.hidden_channels)
+            first = make_linear(self.in_channels, self.hidden_channels)
             self.own_layers = nn.ModuleList([first, nn.Linear(self.hidden_channels, self.out_channels)])
             self.own_drop = Dropout(options.dropout, 4)
         self.smooth = Smoothing(options.smoothing, options.teleport, backend=options.backend)

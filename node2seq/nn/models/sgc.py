@@ -25,7 +25,7 @@ class SGC(Network):
     <https://arxiv.org/abs/1902.07153>`_ paper: a linear classifier of features spread over K hops.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Not used: there is no hidden layer.
         out_channels (int): Number of classes.
         K (int): Number of hops. (default: :obj:`2`)

@@ -25,7 +25,7 @@ def attention(source: Tensor, target: Tensor, sequences: Sequences, slope: float
         torch.Tensor: The weight of each entry, [E].
     """
     if not sequences.rows.num_entries:
-        return source.new_zeros(0)
+        return source[:0] + target[:0]  # with gradients of zero
     return _Attention.apply(source, target, sequences, slope)  # pyright: ignore[reportReturnType]
 
 

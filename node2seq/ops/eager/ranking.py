@@ -13,6 +13,8 @@ def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
     """Equation 2 as a sampled product: no [E, D] tensor, 10 × faster than gather-multiply-sum on a CPU."""
     if not sequences.index.numel():
         return query.new_zeros(0)
+    if query.dtype.itemsize < 4:  # which PyTorch has no sampled product for
+        return score(query.float(), key.float(), sequences).to(query.dtype)
     pattern = sequences.pattern.to(query.dtype)
     return torch.sparse.sampled_addmm(pattern, query, key.t(), beta=0.0).values()
 

@@ -86,6 +86,41 @@ def test_layers_equal_those_of_pyg(name: str, shape: str, backend: str) -> None:
         torch.testing.assert_close(mine, pygs, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("numba", ["with numba", "without numba"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("way", ["16 bits", "autocast"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_low_precision_is_as_close_to_the_exact_result_as_pyg(
+    name: str, way: str, dtype: torch.dtype, numba: str, request: pytest.FixtureRequest
+) -> None:
+    """Ours may be as far from the exact result as PyG's layer is, twice over, or a few roundings."""
+    if numba == "without numba":
+        request.getfixturevalue("without_numba")
+    edge_index, nodes = graphs()["undirected"]
+    make_ours, make_theirs = PAIRS[name]
+    ours, theirs = make_ours().to(dtype).float(), make_theirs()
+    theirs.load_state_dict({key: ours.state_dict()[key] for key in theirs.state_dict()})
+    x = torch.randn(nodes, 6, generator=torch.Generator().manual_seed(1)).to(dtype).float()
+
+    def results(layer: nn.Module, layer_dtype: torch.dtype) -> list[Tensor]:
+        layer = layer.to(layer_dtype)
+        layer.zero_grad()
+        given = x.to(layer_dtype).requires_grad_()
+        with torch.autocast("cpu", dtype=dtype, enabled=way == "autocast" and layer_dtype == torch.float32):
+            out = layer(given, edge_index)
+        out.float().sin().sum().backward()
+        grads = [p.grad for p in (given, *layer.parameters())]
+        assert all(grad is not None for grad in grads)
+        return [out, *(grad for grad in grads if grad is not None)]
+
+    exact = results(theirs, torch.float64)
+    low = dtype if way == "16 bits" else torch.float32
+    for mine, pygs, true in zip(results(ours, low), results(theirs, low), exact, strict=True):
+        assert mine.dtype == pygs.dtype or way == "autocast"  # where single steps of PyG decide
+        error, accepted = ((one.double() - true).abs().max() for one in (mine, pygs))
+        assert error <= 2 * accepted + 8 * torch.finfo(dtype).eps * true.abs().max()
+
+
 @pytest.mark.parametrize("name", ["gcn", "gat", "cheby-3", "sgc", "sage", "gin"])
 def test_the_fused_path_sends_no_messages(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:

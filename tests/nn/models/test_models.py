@@ -17,6 +17,13 @@ from node2seq.train.recipe import option_types
 from node2seq.train.settings import TrainSettings
 
 CHANNELS, HIDDEN, CLASSES = 12, 8, 3
+BACKENDS = [
+    "auto",
+    "auto without numba",
+    "eager",
+    "reference",
+    pytest.param("native", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture
@@ -31,6 +38,20 @@ def graph() -> tuple[Tensor, Tensor]:
 def make(name: str, seed: int = 3, **options: object) -> nn.Module:
     torch.manual_seed(seed)
     return MODELS[name](CHANNELS, HIDDEN, CLASSES, **options)
+
+
+def make_with(
+    backend: str, name: str, request: pytest.FixtureRequest, in_channels: int = CHANNELS
+) -> nn.Module:
+    """A network with a backend, where it has the choice."""
+    backend, _, without_numba = backend.partition(" ")
+    if without_numba:
+        request.getfixturevalue("without_numba")
+    if backend == "native":
+        pytest.importorskip("numba")
+    torch.manual_seed(3)
+    options = {"backend": backend} if "backend" in option_types(name) else {}
+    return MODELS[name](in_channels, HIDDEN, CLASSES, **options)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -59,6 +80,65 @@ class TestContract:
             assert out.isfinite().all()
             out.sum().backward()
             assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("nodes", [0, 1])
+    def test_a_graph_without_edges_or_without_nodes(
+        self, name: str, backend: str, nodes: int, request: pytest.FixtureRequest
+    ) -> None:
+        model = make_with(backend, name, request).eval()  # batch normalisation trains on two nodes or more
+        x = torch.randn(nodes, CHANNELS).requires_grad_()
+        out = model(x, torch.empty(2, 0, dtype=torch.int64))
+        assert out.shape == (nodes, CLASSES)
+        assert out.isfinite().all()
+        out.sum().backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+    @pytest.mark.parametrize("backend", ["auto", "auto without numba", "eager", "reference"])
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    @pytest.mark.parametrize("way", ["16 bits", "autocast"])
+    def test_low_precision(
+        self,
+        name: str,
+        backend: str,
+        dtype: torch.dtype,
+        way: str,
+        graph: tuple[Tensor, Tensor],
+        request: pytest.FixtureRequest,
+    ) -> None:
+        model, (x, edge_index) = make_with(backend, name, request), graph
+        if way == "16 bits":
+            model, x = model.to(dtype), x.to(dtype)
+        with torch.autocast("cpu", dtype=dtype, enabled=way == "autocast"):
+            out = model(x, edge_index)
+        assert way == "autocast" or out.dtype == dtype
+        out.float().logsumexp(-1).mean().backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_lazy_sizes_come_from_the_first_input(
+        self, name: str, backend: str, graph: tuple[Tensor, Tensor], request: pytest.FixtureRequest
+    ) -> None:
+        lazy = make_with(backend, name, request, in_channels=-1)
+        x, edge_index = graph[0].requires_grad_(), graph[1]
+        first = copy.deepcopy(lazy).eval()(x, edge_index)
+        assert first.shape == (40, CLASSES)
+        out = lazy(x, edge_index)
+        out.square().sum().backward()
+        assert x.grad is not None
+        without = [key for key, p in lazy.named_parameters() if p.grad is None or not p.grad.any()]
+        assert without == []
+        sized = make_with(backend, name, request)
+        assert {key: p.shape for key, p in sized.named_parameters()} == {
+            key: p.shape for key, p in lazy.named_parameters()
+        }
+        sized.load_state_dict(lazy.state_dict())
+        assert torch.equal(sized.eval()(x, edge_index), lazy.eval()(x, edge_index))
+        torch.manual_seed(9)
+        lazy.reset_parameters()  # pyright: ignore[reportCallIssue]
+        again = make_with(backend, name, request, in_channels=-1)
+        again.load_state_dict(sized.state_dict())  # before its first input
+        assert torch.equal(again.eval()(x, edge_index), sized(x, edge_index))
 
     def test_a_state_dict_brings_everything_back(self, name: str, graph: tuple[Tensor, Tensor]) -> None:
         model = make(name)

@@ -155,3 +155,13 @@ def test_reset_draws_the_additional_layers_anew(graph):
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(Node2SeqError, match=message):
         network(**options)
+
+
+def test_own_features_apart_take_their_size_from_the_first_input():
+    torch.manual_seed(0)
+    lazy = Node2SeqPlus(-1, 8, 3, own="apart").eval()
+    x, edge_index = torch.randn(10, 5), torch.randint(10, (2, 30))
+    out = lazy(x, edge_index)
+    sized = Node2SeqPlus(5, 8, 3, own="apart").eval()
+    sized.load_state_dict(lazy.state_dict())
+    assert torch.equal(sized(x, edge_index), out)
