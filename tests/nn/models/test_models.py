@@ -17,13 +17,7 @@ from node2seq.train.recipe import option_types
 from node2seq.train.settings import TrainSettings
 
 CHANNELS, HIDDEN, CLASSES = 12, 8, 3
-BACKENDS = [
-    "auto",
-    "auto without numba",
-    "eager",
-    "reference",
-    pytest.param("native", marks=pytest.mark.slow),
-]
+BACKENDS = ["auto", "auto without numba", "reference", pytest.param("native", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -94,7 +88,7 @@ class TestContract:
         out.sum().backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
-    @pytest.mark.parametrize("backend", ["auto", "auto without numba", "eager", "reference"])
+    @pytest.mark.parametrize("backend", ["auto", "auto without numba", "reference"])
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     @pytest.mark.parametrize("way", ["16 bits", "autocast"])
     def test_low_precision(
