@@ -19,8 +19,7 @@ from node2seq.environment import describe, pick_device
 from node2seq.nn.models import MODELS
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.result import RunResult
-from node2seq.train.recipe import option_defaults, option_types
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import TrainSettings, option_defaults, option_types
 
 
 def info(flags: InfoFlags) -> None:

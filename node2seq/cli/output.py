@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from node2seq.train.results import EpochRecord
+    from node2seq.train.progress import EpochRecord
 
 # Often enough to see that it lives, seldom enough for a log file.
 LINE_SECONDS = 10.0

@@ -12,7 +12,7 @@ from node2seq.nn.models.registry import complete, current
 from node2seq.recipes import network_for, recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import DEFAULT_MODEL, RecipeFile
-from node2seq.train.recipe import option_types, parse_setting
+from node2seq.train.settings import option_types, parse_setting
 
 _READING = ("source", "target", "id", "split", "features", "categorical", "ignore", "delimiter")
 

@@ -10,8 +10,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, TableLine
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for
-from node2seq.train.recipe import option_defaults
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import TrainSettings, option_defaults
 
 RUNS = 20
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from node2seq.errors import Node2SeqError, check_choice
 from node2seq.recipes import directed, paper, plus
-from node2seq.train.recipe import Recipe
+from node2seq.train.settings import Recipe
 
 #: By variant, then by model, then by data set; "" stands for every other graph.
 RECIPES: dict[str, dict[str, dict[str, Recipe]]] = {

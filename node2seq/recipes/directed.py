@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node2seq.train.recipe import Recipe, recipe
+from node2seq.train.settings import Recipe, recipe
 
 _NODE2SEQ: dict[str, Recipe] = {
     "chameleon": recipe(

@@ -7,7 +7,7 @@ figure uses.
 from __future__ import annotations
 
 from node2seq.recipes.searched import SEARCHED
-from node2seq.train.recipe import OURS, Recipe, recipe
+from node2seq.train.settings import OURS, Recipe, recipe
 
 _WIKIPEDIA = ("chameleon", "squirrel")
 _USUAL = "a usual choice for graphs of this size"

@@ -7,7 +7,7 @@ here takes that of the paper, with the training options of Node2Seq's recipe for
 from __future__ import annotations
 
 from node2seq.recipes import paper
-from node2seq.train.recipe import Recipe, recipe
+from node2seq.train.settings import Recipe, recipe
 
 #: What the trainer can do beyond the paper: any model can be trained with it.
 TRAINING_OPTIONS = ("views", "consistency", "sharpening", "averaging", "label_smoothing")

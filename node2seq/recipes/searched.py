@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node2seq.train.recipe import Recipe, recipe
+from node2seq.train.settings import Recipe, recipe
 
 #: By model, then by column.
 SEARCHED: dict[str, dict[str, Recipe]] = {

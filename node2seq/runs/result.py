@@ -13,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunConfig, RunFolder
 from node2seq.storage import write_bytes, write_tensors
 from node2seq.train.metrics import Metrics
-from node2seq.train.results import EpochRecord, FitResult
+from node2seq.train.progress import EpochRecord, FitResult
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from node2seq.storage import append_line
 from node2seq.storage import locked
 from node2seq.train.inputs import check_features, check_split, graph_tensors, split_parts
 from node2seq.train.memory import runs_that_fit
-from node2seq.train.results import EpochRecord
+from node2seq.train.progress import EpochRecord
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
 # Work that a kill can cost at most, but for an epoch that takes longer by itself.

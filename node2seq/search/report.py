@@ -29,7 +29,7 @@ from node2seq.search.importance import importances
 from node2seq.search.session import Request, SearchResult
 from node2seq.search.trials import Trial, best_of
 from node2seq.storage import write_bytes
-from node2seq.train.recipe import settings_of
+from node2seq.train.settings import settings_of
 
 SHOWN = 10
 

@@ -27,7 +27,7 @@ from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
-from node2seq.train.recipe import parse_setting, settings_of
+from node2seq.train.settings import parse_setting, settings_of
 
 
 @dataclass(frozen=True)

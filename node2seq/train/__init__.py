@@ -3,7 +3,7 @@
 from node2seq.train.fitter import Fitter, fit
 from node2seq.train.inference import embed, evaluate, predict
 from node2seq.train.inputs import SplitLike
-from node2seq.train.results import EpochRecord, FitResult
+from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
 
 __all__ = [

@@ -18,16 +18,15 @@ class Replay:
     it all the memory of the recording.
 
     Args:
-        device: Where it runs.
-        allowed: Whether it may be recorded.
+        device: The GPU that it runs on.
     """
 
-    def __init__(self, device: torch.device, allowed: bool) -> None:
-        self._stream = torch.cuda.Stream(device) if allowed and device.type == "cuda" else None
+    def __init__(self, device: torch.device) -> None:
+        self._stream: torch.cuda.Stream | None = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
         self.replayed = 0
-        self.refused: str | None = None  # why it could not be recorded
+        self.refused: str | None = None  # why it could not be recorded; it then runs as it is
 
     def __call__(self, function: Callable[[], None]) -> None:
         """Run it once more.

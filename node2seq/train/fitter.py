@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import SplitLike
-from node2seq.train.results import EpochRecord, FitResult
+from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
 from node2seq.train.trainer import Trainer
 
@@ -53,7 +53,7 @@ class Fitter:
     @property
     def captured(self) -> int:
         """How many epochs were replayed as a CUDA graph."""
-        return self._trainer.replay.replayed
+        return self._trainer.captured
 
     @property
     def epoch(self) -> int:

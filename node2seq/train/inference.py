@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import check_features, check_split, features_for, graph_tensors
 from node2seq.train.metrics import Metrics, measure_parts
+from node2seq.train.trainer import infer
 
 
 def evaluate(model: nn.Module, data: Data, index: Tensor) -> Metrics:
@@ -41,17 +40,6 @@ def embed(model: nn.Module, data: Data) -> Tensor:
             f"the model {type(model).__name__}", "it has no embed method", "Use a model of this package"
         )
     return _infer_unlabelled(model, call, data)
-
-
-def infer(model: nn.Module, call: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """``call(*inputs)`` without gradients and with the model in evaluation mode, which it leaves again."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return call(*inputs)
-    finally:
-        model.train(was_training)
 
 
 def _infer_unlabelled(model: nn.Module, call: Callable[..., Tensor], data: Data) -> Tensor:

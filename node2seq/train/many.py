@@ -14,8 +14,8 @@ from node2seq.nn.models.registry import current, make_network
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.inputs import SplitLike
 from node2seq.train.memory import runs_that_fit
-from node2seq.train.recipe import Recipe
-from node2seq.train.results import FitResult, RunProgress
+from node2seq.train.progress import FitResult, RunProgress
+from node2seq.train.settings import Recipe
 from node2seq.train.stacking import PER_RUN
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 

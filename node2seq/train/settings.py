@@ -1,12 +1,16 @@
-"""How a model is trained: typed values, checked when they are made."""
+"""How a model is trained: typed settings, the recipe that holds them, and how a name finds its setting."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any, Literal
 
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.registry import options_of
+from node2seq.options import parse, unknown
 from node2seq.train.optimizer import OPTIMIZERS
 
 
@@ -80,3 +84,102 @@ class TrainSettings:
         for name, holds, reason, cure in rules:
             if not holds:
                 raise Node2SeqError(f"{name}={getattr(self, name)!r}", reason, cure)
+
+
+#: The source of whatever was searched for.
+OURS = "chosen on validation accuracy, seeds 100 and up"
+
+#: The type of each training setting.
+TRAINING_TYPES: dict[str, Any] = typing.get_type_hints(TrainSettings)
+_OF_TRAINING = {setting.name: setting.default for setting in fields(TrainSettings)}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of one model for one data set.
+
+    Args:
+        options: Fields of the model's ``Options``; the others have their defaults.
+        settings: How to train.
+        row_normalize: Divide each node's features by their sum first.
+        source: Where the values come from.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: TrainSettings = field(default_factory=TrainSettings)
+    row_normalize: bool = False
+    source: str = ""
+
+    def updated(self, source: str | None = None, /, **values: Any) -> Recipe:
+        """The recipe with other values for some settings, each put where it belongs by its name.
+
+        Args:
+            source: Where the values come from; None: as before.
+            **values: Options of the model, fields of ``TrainSettings``, or ``row_normalize``. None stands
+                for the default.
+        """
+        options, training = dict(self.options), {}
+        row_normalize = bool(values.pop("row_normalize", self.row_normalize))
+        for name, value in values.items():
+            if name in _OF_TRAINING:
+                training[name] = _OF_TRAINING[name] if value is None else value
+            elif value is None:
+                options.pop(name, None)
+            else:
+                options[name] = value
+        return Recipe(options, replace(self.settings, **training), row_normalize, source or self.source)
+
+
+def recipe(
+    options: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    row_normalize: bool = False,
+    source: str = OURS,
+) -> Recipe:
+    """A recipe from plain values, as a row of the results or the outcome of a search holds them."""
+    return Recipe(dict(options), TrainSettings(**settings), row_normalize, source)
+
+
+def option_types(model: str) -> dict[str, Any]:
+    """The type of each option of a model."""
+    types = typing.get_type_hints(options_of(model))
+    return {option.name: types[option.name] for option in fields(options_of(model))}
+
+
+def option_defaults(model: str) -> dict[str, Any]:
+    """The default of each option of a model that has one."""
+    return {
+        option.name: option.default for option in fields(options_of(model)) if option.default is not MISSING
+    }
+
+
+def setting_types(model: str) -> dict[str, Any]:
+    """The type of everything that can be set by name for a model."""
+    return {**option_types(model), **TRAINING_TYPES, "row_normalize": bool}
+
+
+def parse_setting(model: str, text: str, flag: str) -> tuple[str, Any]:
+    """Read ``name=value``, or ``name=[value, value]`` for several values, as given to a flag."""
+    name, equals, given = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise Node2SeqError(f"{flag} {text}", "there is no = in it", f"Write {flag} setting=value")
+    types = setting_types(model)
+    if name not in types:
+        raise unknown(f"{flag} {name}", name, types, getattr(options_of(model), "elsewhere", None))
+    several = given.startswith("[") and given.endswith("]")
+    parts = given[1:-1].split(",") if several else [given]
+    values = [parse(part.strip(), types[name], f"{flag} {name}") for part in parts]
+    return name, values if several else values[0]
+
+
+def settings_of(model: str, recipe: Recipe, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """All that a recipe decides by name, or some of it; no default is left to be filled in later."""
+    found = {name: value for name, value in option_defaults(model).items() if name != "backend"}
+    found |= {**recipe.options, **asdict(recipe.settings), "row_normalize": recipe.row_normalize}
+    # TOML has no word for None, and what a file leaves out would come from another recipe.
+    if found["conv_weight_decay"] is None:
+        found["conv_weight_decay"] = found["weight_decay"]
+    if found["patience"] is None:
+        found["patience"] = found["epochs"]
+    return found if names is None else {name: found[name] for name in names}

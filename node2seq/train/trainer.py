@@ -19,12 +19,10 @@ from torch_geometric.data import Data
 from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import Folds
 from node2seq.train.cuda_graph import Replay
-from node2seq.train.early_stopping import BY_EPOCH, EarlyStopping
-from node2seq.train.inference import infer
 from node2seq.train.inputs import SplitLike, check_features, features_for, graph_tensors
 from node2seq.train.objective import Objective, Part
 from node2seq.train.optimizer import OPTIMIZERS, WeightAverages
-from node2seq.train.results import FitResult, RunProgress
+from node2seq.train.progress import BY_EPOCH, EarlyStopping, FitResult, RunProgress
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import stack, take, unstack
 
@@ -84,13 +82,18 @@ class Trainer:
         folds = None if self._folds is None else Folds(self._folds, self.y.device)
         self._stopping = EarlyStopping(settings, train, val, model.state_dict(), folds)
         can_capture = getattr(model, "can_capture", None)
-        allowed = self._capture and can_capture is not None and can_capture(self.x)
-        self.replay = Replay(self.y.device, allowed)
+        allowed = self._capture and self.y.is_cuda and can_capture is not None and can_capture(self.x)
+        self.replay = Replay(self.y.device) if allowed else None
 
     @property
     def active(self) -> bool:
         """Whether any run is trained further."""
         return any(run.active for run in self.runs)
+
+    @property
+    def captured(self) -> int:
+        """How many epochs were replayed as a CUDA graph."""
+        return 0 if self.replay is None else self.replay.replayed
 
     @property
     def seconds(self) -> float:
@@ -106,7 +109,10 @@ class Trainer:
         """Train every run so many epochs, none past the last of the longest; then look how they stand."""
         longest = max(run.settings.epochs for run in self.runs)
         for _ in range(min(epochs, longest - self.epoch)):
-            self.replay(self._run_epoch)
+            if self.replay is None:
+                self._run_epoch()
+            else:
+                self.replay(self._run_epoch)
             self.epoch += 1
         self._look()
 
@@ -254,6 +260,17 @@ class Trainer:
                 f"the model gives {logits.size(-1)} classes, 0 to {logits.size(-1) - 1}",
                 f"Build the model with out_channels={highest + 1}",
             )
+
+
+def infer(model: nn.Module, call: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    """``call(*inputs)`` without gradients and with the model in evaluation mode, which it leaves again."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return call(*inputs)
+    finally:
+        model.train(was_training)
 
 
 def _parameters_and_decays(

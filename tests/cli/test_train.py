@@ -134,7 +134,7 @@ def test_a_terminal_shows_a_bar_with_time_left(tmp_path: Path, monkeypatch):
     from rich.console import Console
 
     from node2seq.cli.output import progress
-    from node2seq.train.results import EpochRecord
+    from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with progress(console, "node2seq", 10, 0) as on_epoch:
@@ -151,7 +151,7 @@ def test_elsewhere_a_few_plain_lines():
     from rich.console import Console
 
     from node2seq.cli.output import progress
-    from node2seq.train.results import EpochRecord
+    from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), width=120)
     with progress(console, "gcn", 100, 0) as on_epoch:

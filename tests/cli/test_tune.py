@@ -25,7 +25,7 @@ from node2seq.storage import read_lines
 from node2seq.train import fit
 from node2seq.train.many import Training, prepare_graph, train_many, untrained
 from node2seq.train.metrics import Metrics
-from node2seq.train.recipe import settings_of
+from node2seq.train.settings import settings_of
 
 SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]
 SHORT += ["--seeds", "100-101", "--final-seeds", "200"]

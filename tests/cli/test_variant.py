@@ -9,7 +9,7 @@ import pytest
 
 from node2seq.data import load
 from node2seq.recipes import RECIPES
-from node2seq.train.recipe import recipe
+from node2seq.train.settings import recipe
 
 PLUS = recipe({"hidden_channels": 8, "taps": "scalar"}, {"epochs": 2, "averaging": 0.5}, row_normalize=True)
 

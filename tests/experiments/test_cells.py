@@ -21,8 +21,7 @@ from node2seq.experiments.rows import ResultRow
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, plus
 from node2seq.recipes.plus import TRAINING_OPTIONS
-from node2seq.train.recipe import recipe
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import TrainSettings, recipe
 
 RealData = Callable[..., Any]
 ROOT = Path(__file__).parents[2]

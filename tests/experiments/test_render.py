@@ -18,7 +18,7 @@ from node2seq.experiments.render import FORMATS, build, render
 from node2seq.experiments.samples import Sample, costs_of
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import to_markdown
-from node2seq.train.recipe import recipe
+from node2seq.train.settings import recipe
 
 ROOT = Path(__file__).parents[2]
 

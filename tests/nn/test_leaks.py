@@ -12,7 +12,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from node2seq import MODELS, Node2SeqConv, ops
 from node2seq.ops import autograd_record
-from node2seq.train.recipe import option_types
+from node2seq.train.settings import option_types
 
 NODES, CHANNELS, CLASSES = 30, 6, 3
 STEPS, NEW_GRAPHS = 10, 40

@@ -7,7 +7,7 @@ from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
-from node2seq.train.recipe import recipe
+from node2seq.train.settings import recipe
 
 CASES = [
     (variant, model, data)

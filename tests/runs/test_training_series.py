@@ -16,7 +16,7 @@ from node2seq.runs.inference import evaluate_run
 from node2seq.runs.interrupt import Stopped
 from node2seq.runs.result import RunResult
 from node2seq.runs.training import RunStart, train_run, train_series
-from node2seq.train.results import EpochRecord
+from node2seq.train.progress import EpochRecord
 from node2seq.train.settings import TrainSettings
 
 KARATE = RunConfig(

@@ -27,8 +27,7 @@ from node2seq.search.trials import Trial, Trials, best_of
 from node2seq.train import budget
 from node2seq.train.budget import Budget
 from node2seq.train.many import Training
-from node2seq.train.recipe import parse_setting, settings_of
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import TrainSettings, parse_setting, settings_of
 
 SMALL = Halving(trials=8, seeds=(100, 101, 102), final_seeds=(200, 201), generations=2, finalists=2)
 

@@ -10,8 +10,7 @@ from node2seq import MODELS
 from node2seq.recipes import network_for, recipe_for
 from node2seq.search.space import stratified
 from node2seq.search.spaces import SPACES
-from node2seq.train.recipe import settings_of
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import TrainSettings, settings_of
 from node2seq.train.stacking import PER_RUN
 
 ALL = [(name, model) for name, spaces in SPACES.items() for model in spaces]

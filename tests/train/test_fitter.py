@@ -12,7 +12,7 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import Fitter, fit
 from node2seq.train.inference import evaluate
-from node2seq.train.results import EpochRecord
+from node2seq.train.progress import EpochRecord
 
 
 def test_fit_learns_and_leaves_the_best_weights_in_the_model():

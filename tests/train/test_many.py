@@ -24,7 +24,7 @@ from node2seq.train.many import (
     train_many,
     untrained,
 )
-from node2seq.train.results import FitResult
+from node2seq.train.progress import FitResult
 from node2seq.train.settings import TrainSettings
 from node2seq.train.trainer import Trainer
 

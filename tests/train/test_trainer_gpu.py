@@ -68,7 +68,8 @@ def train_stack(data: Data, case: str, capture: bool) -> tuple[int, str | None, 
     trainer.advance(SETTINGS.epochs)
     trainer.finish()
     known = [[run.history for run in trainer.runs], trainer.cross_fitted(), trainer.results()]
-    return trainer.replay.replayed, trainer.replay.refused, known, trainer.model.state_dict()
+    refused = None if trainer.replay is None else trainer.replay.refused
+    return trainer.captured, refused, known, trainer.model.state_dict()
 
 
 @pytest.mark.parametrize("case", CASES)

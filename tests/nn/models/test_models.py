@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from node2seq import MODELS
 from node2seq.data import load, make_split
 from node2seq.train.fitter import fit
-from node2seq.train.recipe import option_types
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import TrainSettings, option_types
 
 CHANNELS, HIDDEN, CLASSES = 12, 8, 3
 BACKENDS = ["auto", "auto without numba", "reference", pytest.param("native", marks=pytest.mark.slow)]
