@@ -364,6 +364,6 @@ def _untrained(entry: Mapping[str, Any], seed: int, device: torch.device) -> nn.
 
 def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:
     """The last epochs of runs, as the mean over the runs."""
-    names = ("loss", "train_accuracy", "val_loss", "val_accuracy")
+    names = ("loss", "train_accuracy", "val_loss", "val_accuracy", "val_score")
     means = [sum(getattr(record, name) for record in latest) / len(latest) for name in names]
     return EpochRecord(epoch, *means)

@@ -1,8 +1,8 @@
 """What a training is worth by validation nodes none of which judges an epoch that it helped to choose.
 
 The best of many epochs is above what it is worth, the more so the more an accuracy jumps about and the fewer
-nodes it is of. So the nodes are cut into folds, and the hits of each are counted at the epoch that the nodes
-of all other folds choose.
+nodes it is of. So the nodes are cut into folds, and each is judged at the epoch that the nodes of all other
+folds choose: its hits are counted, or, for another metric, its own value is taken.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+
+from node2seq.train.scores import SCORES
 
 # The nodes that choose an epoch are nine tenths of those that choose it in a training that is reported.
 FOLDS = 10
@@ -23,9 +25,14 @@ class Folds:
     Args:
         numbers: For each run, the fold of each of its validation nodes.
         device: Where the runs are trained.
+        metric: What epochs are chosen and folds judged by.
     """
 
-    def __init__(self, numbers: Sequence[Tensor], device: torch.device) -> None:
+    def __init__(self, numbers: Sequence[Tensor], device: torch.device, metric: str = "accuracy") -> None:
+        self._score = None if metric == "accuracy" else SCORES[metric]
+        self._numbers = pad_sequence([own.cpu() for own in numbers], batch_first=True, padding_value=-1).to(
+            device
+        )
         places = [(own.cpu() == fold).nonzero().view(-1) for own in numbers for fold in range(FOLDS)]
         sizes = torch.tensor([own.numel() for own in places])
         # Gathered fold by fold and summed: adding each node to its fold's sum would race on a GPU.
@@ -35,25 +42,55 @@ class Folds:
         self._sizes = sizes.view(len(numbers), FOLDS).to(device)
         self._runs = torch.arange(len(numbers), device=device)[:, None, None]
 
-    def tally(self, right: Tensor, losses: Tensor) -> Tensor:
-        """Hits and summed loss of each fold, [R, FOLDS, 2], from those of each validation node, [R, T]."""
-        values = torch.stack([right.double(), losses.double()], dim=-1)[self._runs, self._places]
-        return values.masked_fill(~self._real[..., None], 0.0).sum(2)
+    @property
+    def columns(self) -> int:
+        """How many figures a tally holds for each fold."""
+        return 2 if self._score is None else 4
 
-    def hits(self, tallies: Tensor, epochs: Tensor) -> Tensor:
-        """Count the validation nodes of each run that are hit when the other folds choose the epoch, [R].
+    def tally(self, right: Tensor, losses: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        """Hits and summed loss of each fold; for another metric also its own value and that of the others.
 
         Args:
-            tallies: Those of each epoch, [epochs, R, FOLDS, 2].
+            right: Whether each validation node is predicted right, [R, T].
+            losses: Its loss, [R, T].
+            logits: What is predicted, [R, T, classes].
+            labels: What it is, [R, T].
+
+        Returns:
+            [R, FOLDS, 2], or [R, FOLDS, 4].
+        """
+        values = torch.stack([right.double(), losses.double()], dim=-1)[self._runs, self._places]
+        sums = values.masked_fill(~self._real[..., None], 0.0).sum(2)
+        if self._score is None:
+            return sums
+        real = self._numbers >= 0
+        inside = [self._numbers == fold for fold in range(FOLDS)]
+        own = [self._score(logits, labels, fold) for fold in inside]
+        others = [self._score(logits, labels, real & ~fold) for fold in inside]
+        return torch.cat([sums, torch.stack([torch.stack(own, 1), torch.stack(others, 1)], dim=-1)], dim=-1)
+
+    def judge(self, tallies: Tensor, epochs: Tensor) -> Tensor:
+        """What each run is worth when the other folds choose the epoch of each, [R].
+
+        Args:
+            tallies: Those of each epoch, [epochs, R, FOLDS, …].
             epochs: How many epochs each run was trained, [R]; those after them count for nothing.
         """
         # Summed over the others, not taken from the sum of all: a fold must not decide by a rounding either.
-        others = 1 - torch.eye(FOLDS, dtype=tallies.dtype, device=tallies.device)
-        choosing = torch.einsum("erfc,fg->ergc", tallies, others)
+        all_but_one = 1 - torch.eye(FOLDS, dtype=tallies.dtype, device=tallies.device)
+        choosing = torch.einsum("erfc,fg->ergc", tallies[..., :2], all_but_one)
         alone = self._sizes == self._sizes.sum(1, keepdim=True)  # a single node has nobody to choose for it
-        hits, losses = torch.where(alone[..., None], tallies, choosing).unbind(-1)
+        value, losses = torch.where(alone[..., None], tallies[..., :2], choosing).unbind(-1)
+        own = tallies[..., 0]
+        if self._score is not None:
+            own = tallies[..., 2]
+            value = torch.where(alone, own, tallies[..., 3]).nan_to_num(0.0)
         trained = torch.arange(len(tallies), device=tallies.device)[:, None] < epochs  # [epochs, R]
-        # Higher accuracy, then lower loss; the first of equals, which is what argmin gives.
-        hits = hits.masked_fill(~trained[..., None], -1.0)
-        chosen = losses.masked_fill(hits < hits.amax(0), torch.inf).argmin(0, keepdim=True)
-        return tallies[..., 0].gather(0, chosen)[0].sum(1)
+        # The higher value, then the lower loss; the first of equals, which is what argmin gives.
+        value = value.masked_fill(~trained[..., None], -1.0)
+        chosen = losses.masked_fill(value < value.amax(0), torch.inf).argmin(0, keepdim=True)
+        own = own.gather(0, chosen)[0]
+        if self._score is None:
+            return own.sum(1) / self._sizes.sum(1)
+        weight = self._sizes.masked_fill(own.isnan(), 0)  # of a single class, a fold may have no value
+        return (own.nan_to_num(0.0) * weight).sum(1) / weight.sum(1).clamp(min=1)

@@ -40,8 +40,8 @@ class TrainingOutcome:
     """What became of a training: its result, or the error that ended it.
 
     ``model`` holds the weights of the best epoch, if models are kept. ``seconds`` is the time of the runs
-    that were trained together, divided by their number. ``cross_fitted``, if asked for, is the validation
-    accuracy by cross-fitting: the nodes of each fold are judged in the epoch that those of the
+    that were trained together, divided by their number. ``cross_fitted``, if asked for, is the metric on
+    validation nodes by cross-fitting: the nodes of each fold are judged in the epoch that those of the
     other folds choose, so it is no overestimate as the best epoch's is.
     """
 
@@ -56,8 +56,8 @@ class TrainingOutcome:
 class Progress:
     """Where the trainings ``members`` stand, which are trained together: places in the sequence given.
 
-    ``epoch`` counts those of the runs that are still trained. ``best`` is the highest validation accuracy of
-    each so far; None for one that has failed.
+    ``epoch`` counts those of the runs that are still trained. ``best`` is the highest metric of each on its
+    validation nodes so far; None for one that has failed.
     """
 
     members: tuple[int, ...]
@@ -169,7 +169,7 @@ def _trainer(graph: Data, trainings: Sequence[Training], capture: bool) -> Train
 
 def _unwanted(runs: Mapping[int, RunProgress], epoch: int, on_epoch: OnProgress) -> set[int]:
     """Tell how all runs stand, those that ended among them; which are to end here."""
-    best = [None if run.error or run.best is None else run.best.val_accuracy for run in runs.values()]
+    best = [None if run.error or run.best is None else run.best.val_score for run in runs.values()]
     stop = on_epoch(Progress(tuple(runs), epoch, tuple(best)))
     return set() if stop is None else {number for number, ends in zip(runs, stop, strict=True) if ends}
 
@@ -193,7 +193,8 @@ def _shape(training: Training) -> Hashable:
     """What runs that are trained together have in common."""
     recipe = training.recipe
     options = {name: value for name, value in recipe.options.items() if name not in PER_RUN}
-    shared = (recipe.settings.optimizer, recipe.settings.views, recipe.row_normalize, training.cross_fit)
+    settings = recipe.settings
+    shared = (settings.optimizer, settings.views, settings.metric, recipe.row_normalize, training.cross_fit)
     model, _ = current(training.model, recipe.options)
     return (model, repr(sorted(options.items())), *shared)
 

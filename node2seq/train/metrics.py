@@ -1,4 +1,4 @@
-"""How good a set of predictions is: accuracy, macro-F1, ROC-AUC, each class, the confusion matrix."""
+"""How good a set of predictions is: all metrics, each class, the confusion matrix; which metric fits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from node2seq.train.scores import precisions_by_class, roc_areas
+
+#: How each metric is called in tables, by the name of the setting ``metric``.
+METRIC_TITLES = {
+    "accuracy": "accuracy",
+    "balanced-accuracy": "balanced accuracy",
+    "macro-f1": "macro-F1",
+    "roc-auc": "ROC-AUC",
+    "average-precision": "average precision",
+}
+# Two classes are unequal if the larger one has more than this share of the labels.
+_UNEQUAL = 0.6
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,8 @@ class Metrics:
             negatives; None where no class has both.
         per_class: One entry per class, in the order of the class ids.
         confusion: ``confusion[true][predicted]`` counts nodes.
+        average_precision: One-vs-rest average precision, mean over the classes that have nodes; None in what
+            earlier versions measured.
     """
 
     nodes: int
@@ -43,6 +58,35 @@ class Metrics:
     roc_auc: float | None
     per_class: tuple[ClassMetrics, ...]
     confusion: tuple[tuple[int, ...], ...]
+    average_precision: float | None = None
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean recall over the classes that have nodes."""
+        recalls = [row.recall for row in self.per_class if row.support]
+        return sum(recalls) / len(recalls)
+
+    @property
+    def largest_class(self) -> float:
+        """Share of the nodes that have the most frequent class: what predicting it for all would hit."""
+        return max(row.support for row in self.per_class) / self.nodes
+
+    def value(self, metric: str) -> float | None:
+        """One of the metrics by the name of the setting; None where it is not defined."""
+        return getattr(self, metric.replace("-", "_"))
+
+    def trivial(self, metric: str) -> float:
+        """What predicting the most frequent class for all nodes reaches by a metric."""
+        supports = [row.support for row in self.per_class if row.support]
+        share = self.largest_class
+        values = {
+            "accuracy": share,
+            "balanced-accuracy": 1 / len(supports),
+            "macro-f1": 2 * share / (1 + share) / len(supports),
+            "roc-auc": 0.5,
+            "average-precision": 1 / len(supports),  # every class is as precise as it is frequent
+        }
+        return values[metric]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, ready for JSON."""
@@ -68,12 +112,14 @@ def measure(logits: Tensor, labels: Tensor) -> Metrics:
     recall = _ratio(hits, support)
     # 2PR/(P+R) rewritten over counts, so that a class that was never predicted needs no special case.
     f1 = _ratio(2 * hits, support + claimed)
+    one_run = (logits[None], labels[None], torch.ones_like(labels[None], dtype=torch.bool))
     return Metrics(
         nodes=labels.numel(),
         loss=F.cross_entropy(logits, labels).item(),
         accuracy=int(hits.sum()) / labels.numel(),
         macro_f1=f1[(support + claimed) > 0].mean().item(),
-        roc_auc=_macro_roc_auc(logits.softmax(dim=1), labels),
+        roc_auc=_mean_of_defined(roc_areas(*one_run)),
+        average_precision=_mean_of_defined(precisions_by_class(*one_run)),
         per_class=tuple(
             ClassMetrics(*values, support=count)
             for *values, count in zip(
@@ -93,21 +139,21 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return part.double() / whole.clamp(min=1).double()
 
 
-def _macro_roc_auc(scores: Tensor, labels: Tensor) -> float | None:
-    areas = []
-    for c in range(scores.size(1)):
-        positive = labels == c
-        n_pos = int(positive.sum())
-        n_neg = positive.numel() - n_pos
-        if n_pos and n_neg:
-            # The area is the chance that a positive outranks a negative; equal scores count half.
-            rank_sum = _mean_ranks(scores[:, c])[positive].sum().item()
-            areas.append((rank_sum - n_pos * (n_pos + 1) / 2) / (n_pos * n_neg))
-    return sum(areas) / len(areas) if areas else None
+def _mean_of_defined(by_class: tuple[Tensor, Tensor]) -> float | None:
+    values, defined = (tensor[0] for tensor in by_class)
+    found = values[defined].tolist()
+    return sum(found) / len(found) if found else None
 
 
-def _mean_ranks(values: Tensor) -> Tensor:
-    """Ranks from 1; equal values share the mean of the ranks they take up."""
-    _, group, counts = values.unique(return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts - 1).double() / 2)[group]
+def fitting_metric(labels: Tensor, *, class_weights: bool = False) -> str:
+    """The metric that fits labels: the accuracy, unless it would favour the most frequent class.
+
+    Args:
+        labels: Of the training nodes.
+        class_weights: Whether each class is to count the same.
+    """
+    counts = torch.bincount(labels)
+    counts = counts[counts > 0]
+    if counts.numel() == 2 and int(counts.max()) > _UNEQUAL * int(counts.sum()):
+        return "roc-auc"
+    return "balanced-accuracy" if class_weights else "accuracy"

@@ -16,20 +16,25 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts, split_warnings
-from node2seq.train.metrics import Metrics, measure_parts
+from node2seq.train.metrics import METRIC_TITLES, Metrics, measure_parts
 from node2seq.train.objective import Part, mean_over
+from node2seq.train.scores import SCORES
 from node2seq.train.settings import TrainSettings
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What is known after an epoch. The test nodes are not among it: nothing may select on them."""
+    """What is known after an epoch. The test nodes are not among it: nothing may select on them.
+
+    ``val_score`` is the metric that chooses the epoch.
+    """
 
     epoch: int
     loss: float
     train_accuracy: float
     val_loss: float
     val_accuracy: float
+    val_score: float
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class RunProgress:
 
     def add(self, row: Sequence[float]) -> None:
         """Take in the next epoch, a row of the history that the device keeps."""
-        loss, val_loss, train_hits, val_hits, best_epoch = row
+        loss, val_loss, train_hits, val_hits, best_epoch, *score = row
         epoch = len(self.history) + 1
         if not (math.isfinite(loss) and math.isfinite(val_loss)):
             self.error = Node2SeqError(
@@ -92,12 +97,14 @@ class RunProgress:
                 "Train with a lower learning rate, and look for features of very different size",
             )
             return
+        val_accuracy = val_hits / self.nodes["val"].numel()
         record = EpochRecord(
             epoch=epoch,
             loss=loss,
             train_accuracy=train_hits / self.nodes["train"].numel(),
             val_loss=val_loss,
-            val_accuracy=val_hits / self.nodes["val"].numel(),
+            val_accuracy=val_accuracy,
+            val_score=score[0] if score else val_accuracy,
         )
         self.history.append(record)
         self.best = self.history[int(best_epoch) - 1]
@@ -120,22 +127,37 @@ class RunProgress:
             train=measured["train"],
             val=measured["val"],
             test=measured.get("test"),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *result_warnings(measured, self.settings.metric)),
             test_rest=measured.get("test_rest"),
         )
 
 
+def result_warnings(measured: Mapping[str, Metrics], metric: str) -> tuple[str, ...]:
+    """Say aloud if a result is no better than the most frequent class for all nodes."""
+    part, words = ("test", "test") if "test" in measured else ("val", "validation")
+    found = measured[part]
+    value, trivial = found.value(metric), found.trivial(metric)
+    if value is None or value > trivial:
+        return ()
+    title = METRIC_TITLES[metric]
+    return (
+        f"The {title} on {words} nodes is {100 * value:.1f} %. Predicting the most frequent class for all of "
+        f"them gives {100 * trivial:.1f} %: the model has learned nothing that helps.",
+    )
+
+
 # What is kept of each epoch and run: the columns of the history.
 COLUMNS = ("loss", "val_loss", "train_hits", "val_hits", "best_epoch")
-# The parts of the state that have a row for each epoch; the second only with folds.
-BY_EPOCH = ("history", "tallies")
+# The parts of the state that have a row for each epoch; the second only with folds, the third only where
+# another metric than the accuracy chooses.
+BY_EPOCH = ("history", "tallies", "scores")
 
 
 class EarlyStopping:
-    """Chooses the epoch of highest validation accuracy, then lowest validation loss, then the first.
+    """Chooses the epoch of the highest metric on validation nodes, then lowest loss there, then the first.
 
     Args:
-        settings: How each run is trained: its epochs and its patience.
+        settings: How each run is trained: its epochs, its patience and the metric, which all have in common.
         train: The training nodes.
         val: The validation nodes.
         weights: The weights to start from; those of the best epoch so far are kept in a copy.
@@ -152,6 +174,8 @@ class EarlyStopping:
     ) -> None:
         self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self._train, self._val, self._folds = train, val, folds
+        metric = settings[0].metric
+        self._score = None if metric == "accuracy" else SCORES[metric]
         device, runs = train.nodes.device, len(settings)
 
         def fill(value: float, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -163,7 +187,7 @@ class EarlyStopping:
             "epoch": fill(0),
             "epochs": fill(0, runs),
             "best_epoch": fill(0, runs),
-            "best_hits": fill(-1, runs),
+            "best_score": fill(-1, runs, dtype=torch.float64),
             "best_loss": fill(torch.inf, runs, dtype=torch.float64),
             "failed": fill(False, runs, dtype=torch.bool),
             "last": torch.tensor([run.epochs for run in settings], device=device),
@@ -171,7 +195,9 @@ class EarlyStopping:
             "history": fill(0, longest, runs, len(COLUMNS), dtype=torch.float64),
         }
         if folds is not None:
-            self.state["tallies"] = fill(0, longest, runs, FOLDS, 2, dtype=torch.float64)
+            self.state["tallies"] = fill(0, longest, runs, FOLDS, folds.columns, dtype=torch.float64)
+        if self._score is not None:
+            self.state["scores"] = fill(0, longest, runs, dtype=torch.float64)
 
     @torch.no_grad()
     def update(self, losses: Tensor, logits: Tensor, weights: Mapping[str, Tensor]) -> None:
@@ -187,16 +213,19 @@ class EarlyStopping:
         active = ~state["failed"] & (state["epoch"] < state["last"]) & (waited < state["patience"])
         right, val_losses = self._val.right(logits), self._val.losses(logits)
         val_loss, val_hits = mean_over(self._val.real, val_losses).double(), right.sum(1)
+        val_logits, score = self._val.of(logits), val_hits.double()
+        if self._score is not None:
+            score = self._score(val_logits, self._val.labels, self._val.real).nan_to_num(0.0)
         row = state["epoch"].clone().view(1)
         state["epoch"] += 1
         finite = losses.isfinite() & val_loss.isfinite()
         state["failed"] |= active & ~finite
         active = active & finite
         state["epochs"] += active
-        # Higher accuracy, then lower loss; the first of equals stays.
-        equal = val_hits == state["best_hits"]
-        better = active & ((val_hits > state["best_hits"]) | (equal & (val_loss < state["best_loss"])))
-        for name, value in (("best_hits", val_hits), ("best_loss", val_loss), ("best_epoch", state["epoch"])):
+        # A higher score, then a lower loss; the first of equals stays.
+        equal = score == state["best_score"]
+        better = active & ((score > state["best_score"]) | (equal & (val_loss < state["best_loss"])))
+        for name, value in (("best_score", score), ("best_loss", val_loss), ("best_epoch", state["epoch"])):
             state[name].copy_(torch.where(better, value, state[name]))
         for name, tensor in weights.items():
             chosen = better.view(-1, *[1] * (tensor.dim() - 1)) if tensor.dim() else better[0]
@@ -204,24 +233,29 @@ class EarlyStopping:
         figures = (losses, val_loss, self._train.right(logits).sum(1), val_hits, state["best_epoch"])
         state["history"].index_copy_(0, row, torch.stack([f.double() for f in figures], dim=1)[None])
         if self._folds is not None:
-            state["tallies"].index_copy_(0, row, self._folds.tally(right, val_losses)[None])
+            tally = self._folds.tally(right, val_losses, val_logits, self._val.labels)
+            state["tallies"].index_copy_(0, row, tally[None])
+        if self._score is not None:
+            state["scores"].index_copy_(0, row, score[None])
 
     def history(self, first: int, end: int) -> list[list[list[float]]]:
         """The figures of the epochs from ``first`` (from 0) up to ``end``: by epoch, run, :data:`COLUMNS`.
 
-        Waits for the device.
+        Behind them the score, where another metric than the accuracy chooses. Waits for the device.
         """
-        return self.state["history"][first:end].tolist()
+        figures = self.state["history"][first:end]
+        if self._score is not None:
+            figures = torch.cat([figures, self.state["scores"][first:end, :, None]], dim=-1)
+        return figures.tolist()
 
     def cross_fitted(self, epochs: int) -> list[float]:
-        """The validation accuracy of each run with the epoch chosen for each fold by the others.
+        """The metric of each run on validation nodes with the epoch chosen for each fold by the others.
 
         Args:
-            epochs: How many were trained. For a run that failed the accuracy means nothing.
+            epochs: How many were trained. For a run that failed the value means nothing.
         """
         assert self._folds is not None
-        hits = self._folds.hits(self.state["tallies"][:epochs], self.state["epochs"])
-        return (hits / self._val.count).tolist()
+        return self._folds.judge(self.state["tallies"][:epochs], self.state["epochs"]).tolist()
 
     def stop(self, runs: Sequence[bool]) -> None:
         """End the runs that are marked, with what they have reached."""
@@ -235,6 +269,8 @@ class EarlyStopping:
 
     def load_state_dict(self, state: Mapping[str, Tensor], best: Mapping[str, Tensor]) -> None:
         """Resume from what :meth:`state_dict` gave and the best weights of then."""
+        if "best_hits" in state:  # as earlier versions called it, when only the accuracy chose
+            state = {**state, "best_score": state["best_hits"]}
         for name, tensor in self.best.items():
             tensor.copy_(best[name])
         for name, tensor in self.state.items():

@@ -12,6 +12,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import options_of
 from node2seq.options import parse, unknown
 from node2seq.train.optimizer import OPTIMIZERS
+from node2seq.train.scores import SCORES
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,11 @@ class TrainSettings:
         lr: Learning rate.
         weight_decay: L2 penalty on all parameters.
         conv_weight_decay: L2 penalty of the Node2Seq layer alone; None: the same as ``weight_decay``.
-        patience: Stop after so many epochs without a better validation accuracy (or an equal one with a
-            lower validation loss); None: never.
+        patience: Stop after so many epochs without a better metric on validation nodes (or an equal one
+            with a lower validation loss); None: never.
         optimizer: ``"adam"`` or ``"nadam"``.
+        metric: What the epoch is chosen by, on validation nodes: ``"accuracy"``, ``"balanced-accuracy"``,
+            ``"macro-f1"``, ``"roc-auc"`` or ``"average-precision"``.
         class_weights: Weigh each class by the inverse of its share of the training nodes.
         views: Forward passes per step, each with a dropout of its own; their losses are averaged.
         consistency: Penalty on the squared distance between each view's prediction and the sharpened mean
@@ -42,6 +45,7 @@ class TrainSettings:
     conv_weight_decay: float | None = None
     patience: int | None = None
     optimizer: Literal["adam", "nadam"] = "adam"
+    metric: Literal["accuracy", "balanced-accuracy", "macro-f1", "roc-auc", "average-precision"] = "accuracy"
     class_weights: bool = False
     views: int = 1
     consistency: float = 0.0
@@ -65,6 +69,12 @@ class TrainSettings:
                 self.optimizer in OPTIMIZERS,
                 "there is no such optimizer",
                 f"Choose one of {', '.join(OPTIMIZERS)}",
+            ),
+            (
+                "metric",
+                self.metric in SCORES,
+                "there is no such metric",
+                f"Choose one of {', '.join(SCORES)}",
             ),
             ("views", self.views >= 1, "a step needs one forward pass", more),
             (

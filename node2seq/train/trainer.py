@@ -40,7 +40,7 @@ class Trainer:
             on a GPU are replayed as a CUDA graph.
         data: ``x``, ``edge_index`` and ``y``, where −1 means unlabelled. Moved to the model's device.
         splits: The nodes of each run.
-        settings: How each run is trained; ``views`` and ``optimizer`` are the same for all.
+        settings: How each run is trained; ``views``, ``optimizer`` and ``metric`` are the same for all.
         folds: The fold of each validation node of each run, for :meth:`cross_fitted`.
         capture: Whether epochs may be replayed as a CUDA graph; the bits are the same.
     """
@@ -79,7 +79,7 @@ class Trainer:
         optimizer = OPTIMIZERS[settings[0].optimizer]
         self._optimizer = optimizer(parameters, [run.lr for run in settings], decays)
         self._averages = WeightAverages(parameters, [run.averaging for run in settings])
-        folds = None if self._folds is None else Folds(self._folds, self.y.device)
+        folds = None if self._folds is None else Folds(self._folds, self.y.device, settings[0].metric)
         self._stopping = EarlyStopping(settings, train, val, model.state_dict(), folds)
         can_capture = getattr(model, "can_capture", None)
         allowed = self._capture and self.y.is_cuda and can_capture is not None and can_capture(self.x)
@@ -203,7 +203,7 @@ class Trainer:
         return unstack(self.model, run) if self.stacked else self.model
 
     def cross_fitted(self) -> list[float | None]:
-        """The validation accuracy of each run by cross-fitting; None without folds or for a failed run."""
+        """Each run's metric on validation nodes by cross-fitting; None without folds or for a failed run."""
         if self._folds is None:
             return [None] * len(self.runs)
         values = self._stopping.cross_fitted(self.epoch)

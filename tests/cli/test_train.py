@@ -138,7 +138,7 @@ def test_a_terminal_shows_a_bar_with_time_left(tmp_path: Path, monkeypatch):
 
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with progress(console, "node2seq", 10, 0) as on_epoch:
-        on_epoch(EpochRecord(10, 0.5, 0.9, 0.6, 0.75))
+        on_epoch(EpochRecord(10, 0.5, 0.9, 0.6, 0.75, 0.75))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     for part in ("node2seq", "10/10", "loss 0.500", "validation 75.0 %", "left"):
@@ -156,7 +156,7 @@ def test_elsewhere_a_few_plain_lines():
     console = Console(file=io.StringIO(), width=120)
     with progress(console, "gcn", 100, 0) as on_epoch:
         for epoch in range(1, 101):
-            on_epoch(EpochRecord(epoch, 0.5, 0.9, 0.6, 0.75))
+            on_epoch(EpochRecord(epoch, 0.5, 0.9, 0.6, 0.75, 0.75))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert [line.split("  ")[1] for line in lines] == ["epoch 1/100", "epoch 100/100"]

@@ -15,6 +15,7 @@ from node2seq.data import Split, fold_numbers, load
 from node2seq.recipes import Recipe
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.many import Training, TrainingOutcome, train_many, untrained
+from node2seq.train.metrics import measure
 from node2seq.train.settings import TrainSettings
 from node2seq.train.trainer import Trainer
 
@@ -107,6 +108,32 @@ def test_each_run_is_judged_as_a_plain_loop_over_its_predictions_says(karate):
     assert outcomes[0].cross_fitted < best[0]
 
 
+def test_another_metric_chooses_the_epochs_and_judges_each_fold(karate):
+    metric, run = "roc-auc", trainings(metric="roc-auc")[0]
+    trainer, val = one_trainer(karate, [run]), run.split.val
+    number = fold_numbers(val.numel(), FOLDS, run.seed)
+    epochs: list[tuple[Tensor, Tensor]] = []
+    while trainer.active:
+        trainer.advance()
+        logits = trainer.logits()[0, val]
+        epochs.append((logits, F.cross_entropy(logits, karate.y[val], reduction="none")))
+    total, nodes, chosen = 0.0, 0, set()
+    for fold in range(FOLDS):
+        inside, others = number == fold, number != fold
+        rank = [
+            (measure(logits[others], karate.y[val][others]).value(metric), -losses[others].sum().item())
+            for logits, losses in epochs
+        ]
+        best = max(range(len(epochs)), key=lambda epoch: (rank[epoch], -epoch))
+        own = measure(epochs[best][0][inside], karate.y[val][inside]).value(metric)
+        chosen.add(best)
+        if own is not None:
+            total, nodes = total + own * int(inside.sum()), nodes + int(inside.sum())
+    assert len(chosen) > 1
+    assert 0 < nodes < val.numel(), "folds of a single class have no value"
+    assert judged(train_many(karate, [run]))[0] == pytest.approx(total / nodes, abs=1e-9)
+
+
 def test_a_single_node_chooses_and_judges_itself(karate):
     alone = trainings()[1]
     runs = [replace(alone, split=split_of(34, 10, 1, seed), seed=seed) for seed in range(6)]
@@ -122,7 +149,7 @@ def test_a_fold_does_not_decide_about_its_epoch_by_a_rounding():
     tallies = torch.zeros(2, 1, FOLDS, 2, dtype=torch.float64)
     tallies[:, 0, 0] = torch.tensor([[1.0, 0.1], [0.0, 1e16]])  # hit first; its loss swallows the other's
     tallies[:, 0, 1] = torch.tensor([[0.0, 0.1], [0.0, 0.1]])  # sees no difference: the first epoch
-    assert folds.hits(tallies, torch.tensor([2])).tolist() == [1]
+    assert folds.judge(tallies, torch.tensor([2])).tolist() == [0.5]
 
 
 def test_judging_changes_nothing_of_the_training(karate):
