@@ -86,12 +86,6 @@ def check_values(
     return {name: check(value, types[name], f"{where}: {name}") for name, value in values.items()}
 
 
-def check_options(cls: type, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return all fields of the dataclass ``cls``: those given, checked, and the defaults of the others."""
-    made = build(cls, given, where)
-    return {field.name: getattr(made, field.name) for field in fields(cls)}
-
-
 def unknown(
     given: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> Node2SeqError:

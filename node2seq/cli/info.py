@@ -18,7 +18,6 @@ from node2seq.cli.output import echo
 from node2seq.environment import describe, pick_device
 from node2seq.nn.models import MODELS
 from node2seq.runs.folder import RunFolder
-from node2seq.runs.result import RunResult
 from node2seq.train.settings import TrainSettings, option_defaults, option_types
 
 
@@ -68,9 +67,8 @@ def _run(path: Path) -> dict[str, Any]:
         "environment": config["environment"],
     }
     if folder.finished:
-        outcome = RunResult.of(folder)
-        found["best_epoch"] = outcome.best_epoch
-        found["accuracy"] = {part: m.accuracy for part, m in outcome.metrics.items()}
+        found["best_epoch"] = folder.result.best_epoch
+        found["accuracy"] = {part: m.accuracy for part, m in folder.result.metrics.items()}
     return found
 
 

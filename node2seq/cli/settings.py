@@ -8,7 +8,7 @@ from typing import Any
 
 from node2seq.cli.commands import GraphFlags, TrainFlags
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import complete, current
+from node2seq.nn.models.registry import current
 from node2seq.recipes import network_for, recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import DEFAULT_MODEL, RecipeFile
@@ -81,8 +81,7 @@ def checked(source: Source) -> Source:
 
 def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
     """Put recipe, file and flags together: flags override the file, which overrides the recipe."""
-    source = lasting(source_of(given))
-    source = checked(file.source if source == Source() else source)
+    source = checked(_override(file.source, lasting(source_of(given))))
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
@@ -91,37 +90,44 @@ def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
     model, _ = current(model, file.options)
     if variant == "directed":
         source = replace(source, reading={**source.reading, "directed": True})
-    config = RunConfig(
-        source=source,
-        split_rule=file.split_rule,
-        seed=seed,
-        device=_first(given.device, file.device, "auto"),
-    )
+    common = {
+        "source": source,
+        "split_rule": file.split_rule,
+        "seed": seed,
+        "device": _first(given.device, file.device, "auto"),
+    }
     flags: dict[str, Any] = {} if given.epochs is None else {"epochs": given.epochs}
     flags |= {"class_weights": True} if given.class_weights else {}
     assigned = dict(parse_setting(model, text, "--set") for text in given.assignments)
-    own = _with_recipe(config, variant, model, file.values | assigned | flags)
-    baseline = _first(given.baseline, file.baseline, None)
-    if baseline is None:
-        return own
     normalize = {} if file.row_normalize is None else {"row_normalize": file.row_normalize}
-    return replace(own, baseline=_with_recipe(config, variant, baseline, normalize | flags))
+    values = file.options | file.settings | normalize | assigned | flags
+    own = _recipe(variant, model, source.name, values)
+    compared = _first(given.baseline, file.baseline)
+    baseline = compared and RunConfig(**common, **_recipe(variant, compared, source.name, normalize | flags))
+    return RunConfig(**common, **own, baseline=baseline)
 
 
-def _with_recipe(config: RunConfig, variant: str, model: str, values: dict[str, Any]) -> RunConfig:
+def _override(file: Source, flags: Source) -> Source:
+    """The graph that the flags name; if they name none, that of the file, read as the flags say."""
+    if flags.name is not None or flags.files:
+        return flags
+    given = {name: value for name, value in vars(flags).items() if value is not None}
+    return replace(file, **{**given, "reading": {**file.reading, **flags.reading}})
+
+
+def _recipe(variant: str, model: str, name: str | None, values: dict[str, Any]) -> dict[str, Any]:
+    """What a run takes from the recipe of its model, with other values for some settings."""
     known = option_types(model)
-    recipe = recipe_for(model, config.source.name, variant)
+    recipe = recipe_for(model, name, variant)
     # The recipe for any model may name an option that this one does not have.
     options = {key: value for key, value in recipe.options.items() if key in known}
     recipe = replace(recipe, options=options).updated(**values)
-    model, options = complete(model, recipe.options, f"options of {model}")
-    return replace(
-        config,
-        model=model,
-        options=options,
-        settings=recipe.settings,
-        row_normalize=recipe.row_normalize,
-    )
+    return {
+        "model": model,
+        "options": recipe.options,
+        "settings": recipe.settings,
+        "row_normalize": recipe.row_normalize,
+    }
 
 
 def _first(*values: Any) -> Any:

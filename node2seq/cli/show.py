@@ -16,7 +16,7 @@ from node2seq.reporting.document import percent
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from node2seq.runs.result import RunResult
+    from node2seq.runs.folder import RunResult
     from node2seq.runs.training import RunStart
     from node2seq.train.metrics import Metrics
 
@@ -76,9 +76,9 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
         table.add_row(*_row(outcomes))
     console.print(table)
     for run in finished:
-        console.print(f"run folder: {escape(str(run.own.folder))}", highlight=False, soft_wrap=True)
+        console.print(f"run folder: {escape(str(run.own.folder.path))}", highlight=False, soft_wrap=True)
     if not many:
-        report = finished[0].own.folder / "report.html"
+        report = finished[0].own.folder.report_file
         console.print(f"report:     {escape(str(report))}", highlight=False, soft_wrap=True)
 
 
@@ -157,7 +157,7 @@ def _summary(outcomes: Sequence[RunResult]) -> dict[str, Any]:
 def _entry(run: Finished) -> dict[str, Any]:
     def describe(outcome: RunResult) -> dict[str, Any]:
         return {
-            "run": str(outcome.folder),
+            "run": str(outcome.folder.path),
             "model": outcome.config.model,
             "data": outcome.config.source.title,
             "seed": outcome.config.seed,

@@ -20,9 +20,16 @@ from node2seq.errors import Node2SeqError
 from node2seq.options import build
 from node2seq.reporting.run import write_report
 from node2seq.runs import training
-from node2seq.runs.folder import FORMAT, RunConfig, RunFolder, check_format, free_folder, newest_folder
+from node2seq.runs.folder import (
+    FORMAT,
+    RunConfig,
+    RunFolder,
+    RunResult,
+    check_format,
+    free_folder,
+    newest_folder,
+)
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-from node2seq.runs.result import RunResult
 from node2seq.runs.training import RunStart
 from node2seq.storage import make_folder, read_json, write_json
 
@@ -177,10 +184,13 @@ def _train_group(group: Sequence[Job], console: Console, checkpoint_seconds: flo
     baselines: list[RunResult | None] = [None] * len(own)
     if compared:
         baselines = [*_train(compared, home, console, checkpoint_seconds, with_graph=False)]
-    for result in [*baselines, *own]:
-        if result is not None:
-            write_report(result.folder, result)
-    return [Finished(*pair) for pair in zip(own, baselines, strict=True)]
+    finished = [Finished(*pair) for pair in zip(own, baselines, strict=True)]
+    for run in finished:
+        compared = [] if run.baseline is None else [run.baseline]
+        for other in compared:
+            write_report(other.folder, [])
+        write_report(run.own.folder, compared)
+    return finished
 
 
 def _train(

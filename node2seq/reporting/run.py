@@ -21,30 +21,30 @@ from node2seq.reporting.document import (
     percent,
     to_html,
 )
-from node2seq.runs.folder import RunFolder
-from node2seq.runs.result import RunResult
+from node2seq.runs.folder import RunFolder, RunResult
 from node2seq.storage import write_bytes
 from node2seq.train.metrics import Metrics
 
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 
 
-def write_report(path: str | Path, result: RunResult | None = None) -> Path:
+def write_report(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> Path:
     """Write ``report.html`` into a finished run's folder and return its path.
 
     Args:
-        path: The run folder.
-        result: What the run reached; None: read from the folder.
+        folder: The run folder.
+        compared: What the runs reached that it is compared with; None: read from the folder.
     """
-    folder = RunFolder(path)
-    write_bytes(folder.report_file, render(folder, result).encode())
+    write_bytes(folder.report_file, render(folder, compared).encode())
     return folder.report_file
 
 
-def render(folder: RunFolder, result: RunResult | None = None) -> str:
-    """Return the page of a finished run as text."""
-    outcome = result or RunResult.of(folder)
-    config = folder.config
+def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> str:
+    """Return the page of a finished run as text; arguments as in :func:`write_report`."""
+    outcome, config = folder.result, folder.config
+    if compared is None:
+        others = map(RunFolder, sorted(folder.path.glob("baseline-*")))
+        compared = [other.result for other in others if other.finished]
     names = [str(name) for name in config["graph"]["class_names"]]
     part = "test" if "test" in outcome.metrics else "val"
     found, nodes = outcome.metrics[part], f"({PARTS[part]} nodes)"
@@ -69,11 +69,11 @@ def render(folder: RunFolder, result: RunResult | None = None) -> str:
         Paragraph(lead, "lead"),
         *(Paragraph(text, "warning") for text in outcome.warnings),
         _cards(outcome),
-        Section("Learning curves", [_curves(folder.history(), outcome.best_epoch)]),
+        Section("Learning curves", [_curves(folder.history, outcome.best_epoch)]),
         Beside(
             [
                 Section("Metrics at the chosen epoch, in %", [_parts(outcome.metrics)]),
-                Section("Comparison on the same split, in %", _comparison(folder, outcome)),
+                Section("Comparison on the same split, in %", _comparison([outcome, *compared])),
             ]
         ),
         Beside(
@@ -124,9 +124,7 @@ def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> Beside:
     return Beside([Chart(loss), Chart(accuracy)])
 
 
-def _comparison(folder: RunFolder, outcome: RunResult) -> list[Block]:
-    others = map(RunFolder, sorted(folder.path.glob("baseline-*")))
-    outcomes = [outcome, *(RunResult.of(other) for other in others if other.finished)]
+def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
     if len(outcomes) == 1:
         return []
     shown = (("val", "accuracy"), ("test", "accuracy"), ("test", "macro_f1"), ("test", "roc_auc"))

@@ -15,21 +15,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import current, plainest
-from node2seq.storage import LOCK_FILES
+from node2seq.nn.models.registry import complete, plainest
+from node2seq.storage import LOCK_FILES, read_json, read_lines, sha256_file, write_bytes, write_json, write_tensors
 from node2seq.storage import read_json, sha256_file, write_bytes, write_json
 from node2seq.storage import read_lines
+from node2seq.train.metrics import Metrics
+from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
 from node2seq.options import build
 
@@ -74,7 +76,8 @@ class RunConfig:
     Args:
         source: The graph.
         model: A key of ``node2seq.nn.models.MODELS``.
-        options: Fields of its ``Options``. Model and options of earlier versions become today's.
+        options: Its ``Options``. A mapping is checked and completed with the defaults, once. Model and
+            options of earlier versions become today's.
         settings: How to train.
         row_normalize: Divide each node's features by their sum first.
         split_rule: A key of ``node2seq.data.RULES``; None: the rule of the data set.
@@ -85,7 +88,7 @@ class RunConfig:
 
     source: Source
     model: str = "node2seq"
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Any = field(default_factory=dict)
     settings: TrainSettings = field(default_factory=TrainSettings)
     row_normalize: bool = False
     split_rule: str | None = None
@@ -94,9 +97,10 @@ class RunConfig:
     baseline: RunConfig | None = None
 
     def __post_init__(self) -> None:
-        model, options = current(self.model, self.options)
-        object.__setattr__(self, "model", model)
-        object.__setattr__(self, "options", options)
+        if isinstance(self.options, Mapping):
+            model, options = complete(self.model, self.options, f"options of {self.model}")
+            object.__setattr__(self, "model", model)
+            object.__setattr__(self, "options", options)
 
     @property
     def name(self) -> str:
@@ -111,12 +115,12 @@ class RunConfig:
 
 
     def _plainest(self) -> RunConfig:
-        model, options = plainest(self.model, self.options)
+        model, options = plainest(self.model, asdict(self.options))
         return replace(self, model=model, options=options)
 
 
 class RunFolder:
-    """A run folder on the disk. Reading checks; writing is in :mod:`node2seq.runs.training`."""
+    """A run folder on the disk. Reading checks; what was written here is known and not read back."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -203,9 +207,29 @@ class RunFolder:
         text = json.dumps(parts, sort_keys=True) + self.split_sha256
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @cached_property
     def history(self) -> list[dict[str, Any]]:
         """The epochs' lines of metrics.jsonl."""
         return [line for line in read_lines(self.metrics_file) if "epoch" in line]
+
+    @cached_property
+    def result(self) -> RunResult:
+        """What a finished run reached: the last line of metrics.jsonl."""
+        final = self.final()
+        try:
+            return RunResult(
+                folder=self,
+                config=self.run,
+                best_epoch=final["best_epoch"],
+                epochs=final["epochs"],
+                seconds=final["seconds"],
+                metrics={name: Metrics.from_dict(values) for name, values in final["metrics"].items()},
+                warnings=tuple(final["warnings"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Node2SeqError(
+                str(self.metrics_file), f"its last line was edited ({error!r})", "Restore the file"
+            ) from error
 
     def final(self) -> dict[str, Any]:
         """The last line of metrics.jsonl: the chosen epoch and the figures."""
@@ -236,6 +260,49 @@ class RunFolder:
         # Known, and so not read back; through JSON, because a tuple is a list on the disk.
         self.config = json.loads(json.dumps(described))
         self.split, self.split_sha256 = split, hashlib.sha256(content).hexdigest()
+
+    def write_epochs(self, history: Sequence[EpochRecord], final: Mapping[str, Any] | None = None) -> None:
+        """Replace metrics.jsonl by the epochs so far, and the final figures if there are any."""
+        self.history = [asdict(record) for record in history]
+        lines = [*self.history, final] if final else self.history
+        write_bytes(self.metrics_file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def write_result(self, fitted: FitResult, model: nn.Module, seconds: float) -> None:
+        """Write the figures, then the weights, which make the run finished."""
+        result = RunResult(
+            folder=self,
+            config=self.run,
+            best_epoch=fitted.best.epoch,
+            epochs=len(fitted.history),
+            seconds=round(seconds, 3),
+            metrics=fitted.metrics,
+            warnings=fitted.warnings,
+        )
+        final = {
+            "final": True,
+            "best_epoch": result.best_epoch,
+            "epochs": result.epochs,
+            "seconds": result.seconds,
+            "metrics": {name: metrics.to_dict() for name, metrics in result.metrics.items()},
+            "warnings": list(result.warnings),
+        }
+        self.write_epochs(fitted.history, final)
+        write_tensors(self.model_file, model.state_dict(), {"belongs_to": self.identity})
+        self.checkpoint_file.unlink(missing_ok=True)
+        self.result = result
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run; ``metrics`` are those of the chosen epoch, by part of the split."""
+
+    folder: RunFolder = field(compare=False)
+    config: RunConfig
+    best_epoch: int
+    epochs: int
+    seconds: float
+    metrics: dict[str, Metrics]
+    warnings: tuple[str, ...]
 
 
 def check_format(config: Mapping[str, Any], path: Path) -> None:

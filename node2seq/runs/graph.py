@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from node2seq.data import Summary, load, normalize_features, read_graph, summarise
 from node2seq.errors import Node2SeqError
-from node2seq.runs.folder import RunConfig, RunFolder, Source
+from node2seq.runs.folder import RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
 
 Say = Callable[[str], None]
@@ -56,9 +56,9 @@ class RunGraph:
         }
 
 
-def open_graph(config: RunConfig, say: Say | None = None) -> RunGraph:
+def open_graph(source: Source, row_normalize: bool = False, say: Say | None = None) -> RunGraph:
     """Read the graph that a run is trained on."""
-    return _ready(read_source(config.source, say), config.row_normalize)
+    return _ready(read_source(source, say), row_normalize)
 
 
 def read_source(source: Source, say: Say | None = None) -> Data:
@@ -70,7 +70,7 @@ def read_source(source: Source, say: Say | None = None) -> Data:
 
 def open_again(folder: RunFolder, say: Say | None = None) -> RunGraph:
     """Read the graph of an existing run, and make sure that it is still the same."""
-    graph = open_graph(folder.run, say)
+    graph = open_graph(folder.run.source, folder.run.row_normalize, say)
     check_same_graph(folder, graph)
     return graph
 

@@ -40,8 +40,8 @@ def save_pretrained(
             "only the package's own models can be built back from a config",
             f"Use one of {', '.join(MODELS)}, or save its state_dict yourself",
         )
-    options = {key: getattr(model, key) for key in option_types(name)}
-    entry = model_entry(name, int(model.in_channels), int(model.out_channels), options)  # pyright: ignore[reportArgumentType]
+    entry = {key: int(getattr(model, key)) for key in _CHANNELS}
+    entry = {"name": name, **entry, "options": {key: getattr(model, key) for key in option_types(name)}}
     folder = Path(folder)
     make_folder(folder)
     write_tensors(folder / "model.safetensors", model.state_dict(), {})
@@ -69,27 +69,17 @@ def from_pretrained(folder_or_hub_id: str | Path, *, revision: str | None = None
     return model.eval()
 
 
-def model_entry(name: str, in_channels: int, out_channels: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what config.json says of a model."""
-    return {
-        "name": name,
-        "in_channels": in_channels,
-        "out_channels": out_channels,
-        "options": dict(options),
-    }
-
-
 def build_model(entry: Any, where: Path | str) -> nn.Module:
     """Build a model from what config.json says of it."""
     try:
         name, options = entry["name"], dict(entry["options"])
-        channels = {key: int(entry[key]) for key in _CHANNELS}
+        in_channels, out_channels = (int(entry[key]) for key in _CHANNELS)
     except (KeyError, TypeError, ValueError) as error:
         raise Node2SeqError(
             f"{where}: model", f"it does not describe a model ({error})", "Restore the file from a copy"
         ) from error
-    name, options = complete(name, options, str(where))
-    return MODELS[name](**channels, **options)
+    name, complete_options = complete(name, options, str(where))
+    return MODELS[name].with_options(in_channels, out_channels, complete_options)
 
 
 def load_weights(model: nn.Module, path: Path, belongs_to: str | None = None) -> None:

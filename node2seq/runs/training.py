@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+
 import copy
 import hashlib
 import json
@@ -20,13 +21,11 @@ from torch_geometric.data import Data
 from node2seq.data import Split, make_split
 from node2seq.environment import describe, pick_device
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import complete
+from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
-from node2seq.runs.folder import RunConfig, RunFolder
+from node2seq.runs.folder import RunConfig, RunFolder, RunResult
 from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
-from node2seq.runs.interrupt import Stopped, stop_requests
-from node2seq.runs.pretrained import build_model, model_entry
-from node2seq.runs.result import RunResult, epoch_lines, keep_result
+from node2seq.runs.pretrained import build_model
 from node2seq.storage import make_folder, remove_leftovers, write_bytes
 from node2seq.storage import append_line
 from node2seq.storage import locked
@@ -34,6 +33,47 @@ from node2seq.train.inputs import check_features, check_split, graph_tensors, sp
 from node2seq.train.memory import runs_that_fit
 from node2seq.train.progress import EpochRecord
 from node2seq.train.trainer import LOOK_EVERY, Trainer
+
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop, and did so after saving its state."""
+
+    def __init__(self, folder: Path, epoch: int, signal_number: int) -> None:
+        super().__init__(
+            f"Stopped after epoch {epoch}; the state is saved. Resume with `node2seq train --resume {folder}`."
+        )
+        self.folder, self.epoch = folder, epoch
+        self.exit_status = 128 + signal_number  # what a shell says of a process ended by that signal
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM instead of breaking an epoch in two; a second one breaks it after all."""
+    asked: list[int] = []
+
+    def ask(number: int, _frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main one may listen
+        yield asked
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
 
 # Work that a kill can cost at most, but for an epoch that takes longer by itself.
 CHECKPOINT_SECONDS = 15.0
@@ -162,13 +202,12 @@ class _Session:
         self, runs: Sequence[tuple[RunConfig, Path]], held: ExitStack, resume: bool, say: Say | None
     ) -> None:
         """Make and hold the folder of each run; read the graph once, if there is anything to train."""
-        for given, path in runs:
-            model, options = complete(given.model, given.options, f"options of {given.model}")
-            config, folder = replace(given, model=model, options=options), RunFolder(path)
+        for config, path in runs:
+            folder = RunFolder(path)
             check_start(folder, config, resume)
             new = None
             if not folder.exists:
-                self._graph = self._graph or open_graph(config, say)
+                self._graph = self._graph or open_graph(config.source, config.row_normalize, say)
                 new = self._new_run(config)  # what cannot be trained on leaves no folder behind
             make_folder(folder.path)
             held.enter_context(locked(folder.path))
@@ -179,7 +218,7 @@ class _Session:
                 folder.write_config(described, split)
                 self._new_models[folder.path] = model
             elif not folder.finished:
-                self._graph = self._graph or open_graph(folder.run, say)
+                self._graph = self._graph or open_graph(folder.run.source, folder.run.row_normalize, say)
                 check_same_graph(folder, self._graph)
             self.folders.append(folder)
 
@@ -187,18 +226,24 @@ class _Session:
         """The split and the untrained model of a run that can be trained, and what config.json will say."""
         graph = self.graph
         split = make_split(graph.data, config.split_rule, config.seed)
-        entry = model_entry(
-            config.model, graph.data.num_node_features, len(graph.class_names), config.options
-        )
-        model = _untrained(entry, config.seed, self.device)
+        channels = graph.data.num_node_features, len(graph.class_names)
+        torch.manual_seed(config.seed)
+        model = MODELS[config.model].with_options(*channels, config.options).to(self.device)
         x, _, y = graph_tensors(model, self.data)
         if not self._new_models:  # the first: all runs have the same graph
             check_features(x)
         check_split(split_parts(split, y.device), y)
+        run = asdict(config)
+        # Name and options stand under "model", where anybody can build the model from; not twice.
+        name, options = run.pop("model"), run.pop("options")
         described = {
-            "model": entry,
-            # Name and options stand under "model", where anybody can build the model from; not twice.
-            "run": {key: value for key, value in asdict(config).items() if key not in ("model", "options")},
+            "model": {
+                "name": name,
+                "in_channels": channels[0],
+                "out_channels": channels[1],
+                "options": options,
+            },
+            "run": run,
             "graph": graph.describe(config.source),
             "environment": describe(self.device),
         }
@@ -232,7 +277,6 @@ class _Session:
 
     def train(self) -> list[RunResult]:
         """Train what is not finished, and return what all runs reached."""
-        results: dict[Path, RunResult] = {}
         errors: list[Node2SeqError] = []
         for members, state in self._groups():
             trainer = self._trainer(members, state)
@@ -243,16 +287,16 @@ class _Session:
             fitted = trainer.results(None if self.alone else models, with_rest=True)
             for folder, run, result, model in zip(members, trainer.runs, fitted, models, strict=True):
                 if run.error is not None:
-                    write_bytes(folder.metrics_file, epoch_lines(run.history).encode())
+                    folder.write_epochs(run.history)
                     errors.append(run.error)
                 elif not folder.finished:
                     assert result is not None
-                    results[folder.path] = keep_result(folder, result, model, trainer.seconds_per_run)
+                    folder.write_result(result, model, trainer.seconds_per_run)
             if not self.alone:
                 self.checkpoint.unlink()
         if errors:
             raise errors[0]
-        return [results.get(folder.path) or RunResult.of(folder) for folder in self.folders]
+        return [folder.result for folder in self.folders]
 
     def _groups(self) -> list[tuple[list[RunFolder], Mapping[str, Any] | None]]:
         """The runs to train at once that are not finished, and their saved state if there is one."""
@@ -275,8 +319,9 @@ class _Session:
     def _model(self, folder: RunFolder) -> nn.Module:
         """The untrained model of a run."""
         if folder.path not in self._new_models:
-            config = folder.config["model"]
-            self._new_models[folder.path] = _untrained(config, folder.run.seed, self.device)
+            torch.manual_seed(folder.run.seed)
+            model = build_model(folder.config["model"], folder.config_file)
+            self._new_models[folder.path] = model.to(self.device)
         return self._new_models[folder.path]
 
     def _trainer(self, members: Sequence[RunFolder], state: Mapping[str, Any] | None) -> Trainer:
@@ -295,7 +340,7 @@ class _Session:
         first = members[0]
         if self.alone:
             # A killed process may have written more epochs than its last checkpoint knows, or half a line.
-            write_bytes(first.metrics_file, epoch_lines(trainer.runs[0].history).encode())
+            first.write_epochs(trainer.runs[0].history)
         if self.on_start is not None:
             texts = tuple(dict.fromkeys(text for run in trainer.runs for text in run.warnings))
             self.on_start(RunStart(self.home, first.run, self.graph, first.split, trainer.epoch, texts))
@@ -354,12 +399,6 @@ def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
             "it exists, and there is something else than a run in it",
             "Give another folder with `--out`",
         )
-
-
-def _untrained(entry: Mapping[str, Any], seed: int, device: torch.device) -> nn.Module:
-    """The model that an entry of config.json describes, with the initial weights of a seed."""
-    torch.manual_seed(seed)
-    return build_model(entry, "model").to(device)
 
 
 def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:

@@ -14,7 +14,7 @@ from node2seq.errors import Node2SeqError, check_choice
 from node2seq.nn.models.registry import current, options_of
 from node2seq.options import suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
-from node2seq.runs.folder import RunConfig, Source
+from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
 from node2seq.search.bayes import Bayes, search_with_optuna
@@ -106,7 +106,7 @@ def run(
     make_deterministic(device)
     base, space = prepare(request)
     model, _ = current(network_for(request.model, request.space), base.options)
-    graph = open_graph(RunConfig(source=request.source), say_reading)
+    graph = open_graph(request.source, say=say_reading)
     trials = Trials(request.out, _header(request, base, space, graph))
     evaluator = Evaluator(
         graph.data.to(str(device)),

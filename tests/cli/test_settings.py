@@ -49,9 +49,8 @@ def test_a_fault_has_one_sentence_wherever_it_comes_from(
     with pytest.raises(Node2SeqError) as in_flag:
         make_config(TrainFlags(name="karate", assignments=(f"{name}={text}",)), RecipeFile())
     assert str(in_flag.value) == f"--set {sentence}"
-    config = RunConfig(Source(name="karate"), options={"hidden_channels": 8, name: value})
     with pytest.raises(Node2SeqError) as in_python:
-        train_run(config, tmp_path / "run")
+        RunConfig(Source(name="karate"), options={"hidden_channels": 8, name: value})
     assert str(in_python.value) == f"options of node2seq: {sentence}"
 
 
@@ -65,8 +64,8 @@ def test_flags_override_the_file_which_overrides_the_recipe(tmp_path: Path):
     config = make_config(flags, read_recipe_file(file))
     recipe = recipe_for("node2seq")
     assert (config.seed, config.row_normalize) == (3, True)
-    assert (config.options["kernel_size"], config.options["hops"]) == (5, 1)
-    assert config.options["hidden_channels"] == recipe.options["hidden_channels"]
+    assert (config.options.kernel_size, config.options.hops) == (5, 1)
+    assert config.options.hidden_channels == recipe.options["hidden_channels"]
     settings = config.settings
     assert (settings.lr, settings.patience, settings.views) == (0.5, None, 2)
     assert (settings.epochs, settings.class_weights) == (7, True)
@@ -79,7 +78,7 @@ def test_the_baseline_shares_flags_but_not_the_models_own_settings():
     assert baseline is not None
     assert (baseline.model, baseline.settings.epochs) == ("gcn", 7)
     assert baseline.settings.lr == recipe_for("gcn").settings.lr
-    assert "kernel_size" not in baseline.options
+    assert not hasattr(baseline.options, "kernel_size")
 
 
 @pytest.mark.parametrize(
@@ -108,8 +107,8 @@ def test_a_file_of_before_becomes_the_network_that_it_needs(tmp_path: Path, mode
     file = tmp_path / "own.toml"
     file.write_text(f'{model}[source]\nname = "karate"\n[options]\nhops = 2\n{toml(FORMER)}')
     config = make_config(TrainFlags(), read_recipe_file(file))
-    assert (config.model, config.options["hops"]) == ("node2seq", 2)
-    assert not FORMER.keys() & config.options.keys()
+    assert (config.model, config.options.hops) == ("node2seq", 2)
+    assert not FORMER.keys() & vars(config.options).keys()
     other = {**FORMER, "own": "apart"}
     file.write_text(f'{model}[source]\nname = "karate"\n[options]\nhops = 2\n{toml(other)}')
     for flags in (
@@ -118,8 +117,8 @@ def test_a_file_of_before_becomes_the_network_that_it_needs(tmp_path: Path, mode
         TrainFlags(model="node2seq", assignments=("smoothing=2",)),
     ):
         config = make_config(flags, read_recipe_file(file, flags.model))
-        assert (config.model, config.options["hops"], config.options["own"]) == ("node2seq-plus", 2, "apart")
-    assert config.options["smoothing"] == 2
+        assert (config.model, config.options.hops, config.options.own) == ("node2seq-plus", 2, "apart")
+    assert config.options.smoothing == 2
 
 
 def test_an_option_of_the_other_network_names_it():
@@ -128,4 +127,14 @@ def test_an_option_of_the_other_network_names_it():
         make_config(flags, RecipeFile())
     for other in ({"variant": "plus"}, {"model": "node2seq-plus"}):
         config = make_config(replace(flags, **other), RecipeFile())
-        assert (config.model, config.options["own"]) == ("node2seq-plus", "apart")
+        assert (config.model, config.options.own) == ("node2seq-plus", "apart")
+
+
+def test_flags_about_a_graph_leave_the_rest_of_the_files_source(tmp_path: Path):
+    file = tmp_path / "own.toml"
+    file.write_text('[source]\nedges = "e.csv"\nnodes = "n.csv"\nlabel = "kind"\nreading = { id = "key" }\n')
+    known = read_recipe_file(file)
+    config = make_config(TrainFlags(data_root=tmp_path, directed=True), known)
+    expected = Source(None, str(tmp_path), "e.csv", "n.csv", "kind", {"id": "key", "directed": True})
+    assert config.source == expected
+    assert make_config(TrainFlags(name="karate"), known).source == Source(name="karate")

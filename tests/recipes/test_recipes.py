@@ -35,8 +35,8 @@ def test_every_recipe_names_its_source_and_builds_its_model(variant: str, model:
     assert found.source
     name, options = complete(network_for(model, variant), found.options, "recipe")
     assert name == ("node2seq-plus" if model == "node2seq" and variant != "paper" else model)
-    assert options.get("directed", False) == (variant == "directed")
-    network = MODELS[name](12, out_channels=3, **options).eval()
+    assert getattr(options, "directed", False) == (variant == "directed")
+    network = MODELS[name].with_options(12, 3, options).eval()
     no_edges = torch.zeros(2, 0, dtype=torch.long)
     assert network(torch.randn(4, 12), no_edges).shape == (4, 3)
 

@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_page_that_stands_alone(run: Path):
-    page = write_report(run).read_text()
+    page = write_report(RunFolder(run)).read_text()
     check(page)
     for text in (
         "node2seq on karate",

@@ -20,8 +20,8 @@ from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.interrupt import Stopped
-from node2seq.runs.result import RunResult
+from node2seq.runs.training import Stopped
+from node2seq.runs.folder import RunResult
 from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.train.settings import TrainSettings

@@ -21,8 +21,8 @@ from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.interrupt import Stopped
-from node2seq.runs.result import RunResult
+from node2seq.runs.training import Stopped
+from node2seq.runs.folder import RunResult
 from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.train.settings import TrainSettings
@@ -86,19 +86,19 @@ def test_a_folder_of_before_is_the_same_run(copied: Path, finished: Path):
     assert before.run.model == "node2seq"
     assert before.identity != now.identity  # of the file as it was written: its weights carry it
     found = as_before(copied, own="apart", node_dropout=0.2).run
-    assert (found.model, found.options["own"]) == ("node2seq-plus", "apart")
+    assert (found.model, found.options.own) == ("node2seq-plus", "apart")
     assert found.differences(now.run) == ["model", "options"]
 
 
 def test_more_options_with_their_defaults_make_no_other_run(karate: RunConfig):
-    plus = replace(karate, model="node2seq-plus", options={**karate.options, **FORMER})
+    plus = replace(karate, model="node2seq-plus", options={**vars(karate.options), **FORMER})
     assert plus.model == "node2seq-plus"
     assert plus.differences(karate) == karate.differences(plus) == []
-    assert replace(plus, options={**plus.options, "smoothing": 2}).differences(karate) == ["model", "options"]
+    assert replace(plus, options={**vars(plus.options), "smoothing": 2}).differences(karate) == ["model", "options"]
 
 
 def test_a_config_of_before_trains_the_network_that_it_needs(karate: RunConfig, tmp_path: Path):
-    options = {**karate.options, **FORMER, "own": "apart"}
+    options = {**vars(karate.options), **FORMER, "own": "apart"}
     train_run(replace(karate, options=options, settings=TrainSettings(epochs=1)), tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["model"]["name"] == "node2seq-plus"

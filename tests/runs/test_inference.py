@@ -20,15 +20,15 @@ from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.interrupt import Stopped
-from node2seq.runs.result import RunResult
+from node2seq.runs.training import Stopped
+from node2seq.runs.folder import RunResult
 from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.train.settings import TrainSettings
 from node2seq.train.fitter import fit
 
 def test_evaluating_gives_the_figures_of_training(finished: Path):
-    assert evaluate_run(finished) == RunResult.of(RunFolder(finished)).metrics
+    assert evaluate_run(finished) == RunFolder(finished).result.metrics
 
 
 def test_predicting_gives_every_node(finished: Path):
@@ -76,11 +76,11 @@ DAMAGE = {
     ),
     "unknown model": (
         edit("config.json", lambda c: c["model"].update(name="node3seq")),
-        "model 'node3seq': there is no such model. Perhaps node2seq was meant.",
+        "{run}/config.json: model 'node3seq': there is no such model. Perhaps node2seq was meant.",
     ),
     "unknown option": (
         edit("config.json", lambda c: c["model"]["options"].update(kernels=3)),
-        "{run}/config.json: kernels: there is no such setting.",
+        "{run}/config.json: options of node2seq: kernels: there is no such setting.",
     ),
     "wrong type": (
         edit("config.json", lambda c: c["run"].update(seed="three")),

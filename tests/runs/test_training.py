@@ -19,11 +19,12 @@ from node2seq import storage
 from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
+from node2seq.nn.models.network import Network
 from node2seq.runs import training
 from node2seq.train import metrics
 from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.interrupt import Stopped
-from node2seq.runs.result import RunResult
+from node2seq.runs.training import Stopped
+from node2seq.runs.folder import RunResult
 from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.train.settings import TrainSettings
@@ -46,7 +47,7 @@ def test_a_run_is_the_same_as_fit(karate: RunConfig, finished: Path):
     torch.manual_seed(3)
     model = MODELS["node2seq"](34, 8, 4)
     result = fit(model, data, make_split(data, seed=3), karate.settings)
-    outcome = RunResult.of(RunFolder(finished))
+    outcome = RunFolder(finished).result
     assert outcome.metrics["val"] == result.val
     assert outcome.metrics["test"] == result.test
     assert outcome.best_epoch == result.best.epoch
@@ -67,8 +68,8 @@ def test_stopped_and_resumed_is_bit_identical(karate: RunConfig, epoch: int, fin
     train_run(karate, path, resume=True, on_start=lambda begun: started.append(begun.epoch))
     assert started == [epoch + 1]
     assert weights(path) == weights(finished)
-    assert RunResult.of(RunFolder(path)).metrics == RunResult.of(RunFolder(finished)).metrics
-    assert RunFolder(path).history() == RunFolder(finished).history()
+    assert RunFolder(path).result.metrics == RunFolder(finished).result.metrics
+    assert RunFolder(path).history == RunFolder(finished).history
     assert not (path / "checkpoint.safetensors").exists()
 
 
@@ -81,7 +82,7 @@ def test_metrics_beyond_the_checkpoint_are_cut_off(karate: RunConfig, finished: 
     seen: list[str] = []
     train_run(karate, path, resume=True, on_start=lambda begun: seen.append(metrics.read_text()))
     assert [json.loads(line)["epoch"] for line in seen[0].splitlines()] == [1, 2, 3, 4, 5]
-    assert RunFolder(path).history() == RunFolder(finished).history()
+    assert RunFolder(path).history == RunFolder(finished).history
 
 
 def test_resuming_a_finished_run_changes_nothing(karate: RunConfig, copied: Path):
@@ -172,14 +173,14 @@ def test_a_run_is_never_overwritten(karate: RunConfig, copied: Path, tmp_path: P
 
 def test_a_run_is_built_measured_and_written_once(karate: RunConfig, tmp_path: Path, monkeypatch):
     built, measured, read = [], [], []
-    build, measure, open_path = training.build_model, metrics.measure, Path.open
+    make, measure, open_path = Network._make, metrics.measure, Path.open
 
     def watched(path: Path, mode: str = "r", *args, **kwargs):
         if "r" in mode:
             read.append(path.name)
         return open_path(path, mode, *args, **kwargs)
 
-    monkeypatch.setattr(training, "build_model", lambda *args: built.append(args) or build(*args))
+    monkeypatch.setattr(Network, "_make", lambda *args: built.append(args) or make(*args))
     monkeypatch.setattr(metrics, "measure", lambda *args: measured.append(args) or measure(*args))
     monkeypatch.setattr(Path, "open", watched)
     monkeypatch.setattr(Path, "read_bytes", lambda path: watched(path, "rb").read())
@@ -187,5 +188,5 @@ def test_a_run_is_built_measured_and_written_once(karate: RunConfig, tmp_path: P
     assert len(built) == 1
     assert len(measured) == len(result.metrics) == 3
     assert not {"config.json", "split.json", "metrics.jsonl", "model.safetensors"} & set(read)
-    assert RunResult.of(RunFolder(tmp_path / "run")) == result
+    assert RunFolder(tmp_path / "run").result == result
     assert {"config.json", "metrics.jsonl"} <= set(read), "files are read this way, or nothing is tested"

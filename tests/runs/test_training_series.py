@@ -13,8 +13,8 @@ from node2seq.errors import Node2SeqError
 from node2seq.runs import training
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.runs.inference import evaluate_run
-from node2seq.runs.interrupt import Stopped
-from node2seq.runs.result import RunResult
+from node2seq.runs.training import Stopped
+from node2seq.runs.folder import RunResult
 from node2seq.runs.training import RunStart, train_run, train_series
 from node2seq.train.progress import EpochRecord
 from node2seq.train.settings import TrainSettings
@@ -46,10 +46,10 @@ def test_each_folder_is_as_of_a_single_run(whole, tmp_path):
     home, outcomes = whole
     for (config, path), outcome in zip(runs_in(home), outcomes, strict=True):
         alone = train_run(config, tmp_path / path.name)
-        assert outcome.folder == path
+        assert outcome.folder.path == path
         assert outcome.metrics["val"] == evaluate_run(path)["val"]
-        assert {file.name for file in path.iterdir()} == {f.name for f in alone.folder.iterdir()}
-        ours, theirs = RunFolder(path).history(), RunFolder(alone.folder).history()
+        assert {file.name for file in path.iterdir()} == {f.name for f in alone.folder.path.iterdir()}
+        ours, theirs = RunFolder(path).history, RunFolder(alone.folder.path).history
         for line, other in zip(ours[:10], theirs[:10], strict=True):
             assert line.keys() == other.keys()
             assert line["epoch"] == other["epoch"]
@@ -98,16 +98,16 @@ def test_a_kill_costs_what_was_trained_since_the_last_checkpoint(whole, tmp_path
 
 
 def test_a_kill_while_runs_are_kept_trains_none_anew(whole, tmp_path, monkeypatch):
-    real, kept = training.keep_result, []
+    real, kept = RunFolder.write_result, []
 
-    def keep_one(folder: RunFolder, *args) -> RunResult:
+    def keep_one(folder: RunFolder, *args) -> None:
         if kept:
             raise KeyboardInterrupt
         kept.append(folder)
-        return real(folder, *args)
+        real(folder, *args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(training, "keep_result", keep_one)
+        patched.setattr(RunFolder, "write_result", keep_one)
         with pytest.raises(KeyboardInterrupt):
             train_series(runs_in(tmp_path), tmp_path)
     assert [RunFolder(path).finished for _, path in runs_in(tmp_path)] == [True, False, False]

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 from inspect import Parameter, Signature
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 import torch.nn.functional as F
 import torch_geometric.nn
@@ -45,12 +45,21 @@ class Network(nn.Module):
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, **options: Any) -> None:
         given = {"hidden_channels": hidden_channels, **options}
-        made = build(self.Options, given, f"options of {type(self).__name__}")
+        self._make(in_channels, out_channels, build(self.Options, given, f"options of {type(self).__name__}"))
+
+    @classmethod
+    def with_options(cls, in_channels: int, out_channels: int, options: Any) -> Self:
+        """Make the network of an instance of ``Options``, which is complete and checked."""
+        network = cls.__new__(cls)
+        network._make(in_channels, out_channels, options)
+        return network
+
+    def _make(self, in_channels: int, out_channels: int, options: Any) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
-        for field in fields(made):
-            setattr(self, field.name, getattr(made, field.name))
-        self._make_layers(made)
+        for field in fields(options):
+            setattr(self, field.name, getattr(options, field.name))
+        self._make_layers(options)
 
     def _make_layers(self, options: Any) -> None:
         """Makes layers and dropouts; the order decides what is drawn for each of them."""

@@ -23,7 +23,7 @@ from node2seq.nn.models.residual import (
     ResidualSAGE,
 )
 from node2seq.nn.models.sgc import SGC
-from node2seq.options import check_options, suggestion
+from node2seq.options import build, suggestion
 
 MODELS: dict[str, type[Network]] = {
     "node2seq": Node2Seq,
@@ -78,10 +78,10 @@ def plainest(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return current("node2seq" if name == "node2seq-plus" else name, options)
 
 
-def complete(name: str, options: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any]]:
-    """The name today, and all options: those given, checked, and the defaults of the others."""
+def complete(name: str, options: Mapping[str, Any], where: str) -> tuple[str, Any]:
+    """The name today, and the network's ``Options``: those given, checked, and the defaults of the others."""
     name, options = current(name, options)
-    return name, check_options(options_of(name), options, where)
+    return name, build(options_of(name), options, where)
 
 
 def make_network(name: str, in_channels: int, out_channels: int, options: Mapping[str, Any]) -> Network:

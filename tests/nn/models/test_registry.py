@@ -58,7 +58,7 @@ def test_other_models_stay_as_they_are():
 
 def test_all_options_are_there():
     name, options = complete("node2seq", {"hidden_channels": 8, **FORMER}, "a file")
-    assert (name, options) == ("node2seq", vars(Node2Seq.Options(8)))
+    assert (name, options) == ("node2seq", Node2Seq.Options(8))
     with pytest.raises(Node2SeqError, match="a file: hidden_channels: it is missing"):
         complete("node2seq", {}, "a file")
 
