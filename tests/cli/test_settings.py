@@ -15,7 +15,6 @@ from node2seq.errors import Node2SeqError
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-from node2seq.runs.training import train_run
 
 
 @pytest.mark.parametrize(
