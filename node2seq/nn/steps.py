@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C import _autograd  # pyright: ignore[reportAttributeAccessIssue]
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
+from node2seq.ops.tensor_table import TensorTable
 
 # How many passes of one dropout may wait for their backward pass, and how many may be recomputed once more.
 _MOST_WAITING = 4096
@@ -34,7 +34,7 @@ class _Passes(NamedTuple):
     version: int
 
 
-_passes = WeakTensorKeyDictionary()  # by the dropout's seed
+_passes: TensorTable[_Passes] = TensorTable()  # by the dropout's seed
 
 
 def step_of_pass(seed: Tensor, counter: Tensor) -> tuple[Tensor, int | Tensor]:
@@ -73,7 +73,10 @@ def _find(
     has_hooks = _autograd._top_saved_tensors_default_hooks(True) is not None  # as in other checkpoints
     if not (is_recomputing or has_hooks or is_in_function or is_recomputed_op):
         return counter, 1
-    passes: Any = _passes.setdefault(seed, _Passes({}, {}, counter._version))
+    passes = _passes.get(seed)
+    if passes is None:
+        passes = _Passes({}, {}, counter._version)
+        _passes.set(seed, passes)
     ticket = _draw(counter.device if is_recomputed_op else torch.device("cpu"))
     if is_recomputing:
         if ticket in passes.waiting:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from node2seq.ops.build_sequences import build_sequences
 from node2seq.ops.sequences import Sequences
+from node2seq.ops.tensor_table import TensorTable
 from node2seq.ops.tracing import lasting
+
+
+class _Plans(NamedTuple):
+    """The plans of one version of an edge index."""
+
+    version: int
+    by_key: dict[Hashable, Any]
 
 
 class PlanCache:
@@ -22,7 +29,7 @@ class PlanCache:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[int, tuple[int, dict[Hashable, Any]]] = {}
+        self._plans: TensorTable[_Plans] = TensorTable()
         self.built = 0
 
     def get(self, owner: Tensor, key: Hashable, build: Callable[[], Any]) -> Any:
@@ -30,22 +37,20 @@ class PlanCache:
         if owner.is_inference():  # carries no version: a change could not be noticed
             self.built += 1
             return build()
-        version, plans = self._plans.get(id(owner), (None, {}))
-        if version != owner._version:
-            if version is None:
-                weakref.finalize(owner, self._plans.pop, id(owner), None)
-            plans = {}
-            self._plans[id(owner)] = (owner._version, plans)
-        if key not in plans:
+        plans = self._plans.get(owner)
+        if plans is None or plans.version != owner._version:
+            plans = _Plans(owner._version, {})
+            self._plans.set(owner, plans)
+        if key not in plans.by_key:
             with lasting():
-                plans[key] = build()
+                plans.by_key[key] = build()
             self.built += 1
-        return plans[key]
+        return plans.by_key[key]
 
     def clear(self) -> None:
         """Forgets every plan, as if all graphs were new."""
-        for version_and_plans in self._plans.values():
-            version_and_plans[1].clear()
+        for plans in self._plans.values():
+            plans.by_key.clear()
 
 
 PLANS = PlanCache()

@@ -203,7 +203,7 @@ def test_without_the_generators_state_there_is_an_error(reentrant: bool) -> None
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_other_passes_draw_nothing(backend: str | None) -> None:
     torch._dynamo.reset()
-    drop: nn.Module = Dropout(0.5, 0)
+    drop = Dropout(0.5, 0)
     call = drop if backend is None else torch.compile(drop, backend=backend)
     x = torch.ones(20, 5, requires_grad=True)
     state = torch.get_rng_state()
@@ -213,7 +213,7 @@ def test_other_passes_draw_nothing(backend: str | None) -> None:
     with torch.inference_mode():
         call(torch.ones(20, 5))
     assert torch.equal(torch.get_rng_state(), state)
-    assert drop.seed not in steps._passes
+    assert steps._passes.get(drop.seed) is None
 
 
 @reentrant
@@ -223,7 +223,9 @@ def test_little_is_kept(reentrant: bool) -> None:
     drop, x = Dropout(0.5, 0), torch.ones(20, 5, requires_grad=True)
     for _ in range(200):
         checkpoint(drop, x, use_reentrant=reentrant).sum().backward()
-    assert sum(map(len, steps._passes[drop.seed][:2])) <= 64
+    passes = steps._passes.get(drop.seed)
+    assert passes is not None
+    assert sum(map(len, passes[:2])) <= 64
     assert len(steps._passes) == before + 1
     del drop
     gc.collect()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from pyg_cases import EDGES, NODES, features, gradients, layer, random_graph
 from rounding import assert_same_up_to_rounding
+from torch.utils.checkpoint import checkpoint
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_csr_tensor
 
@@ -193,3 +194,88 @@ def test_threads_that_listen_do_not_hear_each_other():
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(64)))
+
+
+def _swap(one, other):
+    torch.utils.swap_tensors(one, other)
+
+
+def _edge_index(edges):
+    return EdgeIndex(edges.clone(), sparse_size=(NODES, NODES))  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("form", [torch.clone, _edge_index], ids=["Tensor", "EdgeIndex"])
+@pytest.mark.parametrize("numba", ["with numba", "without numba"])
+def test_used_edges_can_be_swapped(form, numba, request):
+    if numba == "without numba":
+        request.getfixturevalue("without_numba")
+    conv = layer(hops=2)
+    edges, others = form(EDGES), form(EDGES.flip(0))
+    expected, expected_of_others = conv(features(), edges), conv(features(), others)
+    assert not torch.equal(expected, expected_of_others)
+    kept = len(PLANS._plans)
+    for _ in range(3):
+        _swap(edges, others)
+        assert torch.equal(conv(features(), edges), expected_of_others)
+        assert torch.equal(conv(features(), others), expected)
+        _swap(edges, others)
+        assert torch.equal(conv(features(), edges), expected)
+    assert len(PLANS._plans) == kept
+    del edges, others
+    gc.collect()
+    assert len(PLANS._plans) == kept - 2
+
+
+def test_swapped_edges_after_a_backward_pass():
+    """Nothing that a plan keeps may be a view of the edges either: these would be in use."""
+    for module in (layer(), layer(readout="mean"), GCNConv(5, 4)):
+        x, edges = random_graph(20, 60)
+        gradients(module, module(x, edges))
+        others = edges.flip(0).clone()
+        expected = module(x, others.clone())
+        _swap(edges, others)
+        assert torch.equal(module(x, edges), expected)
+
+
+@pytest.mark.parametrize("form", ["view", "shared", "csr"])
+def test_edges_without_memory_of_their_own(form):
+    conv, table, whole = layer(), torch.cat([EDGES, EDGES.flip(0)]), EDGES.clone()
+    gc.collect()
+    before = len(PLANS._plans)
+
+    def edges():
+        if form == "csr":
+            return to_torch_csr_tensor(table[:2].flip(0), size=(NODES, NODES))
+        return table[:2] if form == "view" else whole.data
+
+    for _ in range(5):
+        one = edges()
+        assert _built(lambda one=one: [conv(features(), one) for _ in range(2)]) == 1
+        assert len(PLANS._plans) == before + 1
+        del one
+        gc.collect()
+        assert len(PLANS._plans) == before
+
+
+def test_a_second_tensor_of_the_same_memory_sees_what_was_written_through_the_first():
+    conv, edges = layer(), EDGES.clone()
+    for source in range(5, 9):
+        edges[0, 0] = source
+        alias = edges.data  # which counts its versions by itself, and takes up the place of the one before
+        assert torch.equal(conv(features(), alias), conv(features(), edges.clone()))
+        del alias
+
+
+def test_dropouts_that_were_checkpointed_can_be_swapped():
+    model = Node2Seq(5, 4, 3)
+    x, edges = random_graph(20, 60)
+    checkpoint(model, x, edges, use_reentrant=False).sum().backward()
+    assert int(model.dropouts[0].step) == 1  # pyright: ignore[reportArgumentType]
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        state["dropouts.0.step"].fill_(7)
+        model.load_state_dict(state)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert int(model.dropouts[0].step) == 7  # pyright: ignore[reportArgumentType]
