@@ -74,6 +74,83 @@ def layer(conv: Node2SeqConv, x: Tensor, edge_index: Tensor) -> tuple[Tensor, li
     return (out if conv.bias is None else out + conv.bias), orders
 
 
+def layer_with_edge_values(
+    conv: Node2SeqConv,
+    x: Tensor | tuple[Tensor, Tensor],
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    edge_attr: Tensor | None,
+) -> tuple[Tensor, list[list[tuple[int, int]]]]:
+    """The layer where edges carry something: its output, and the source and the edge of each node's entries.
+
+    Self entries and non-local nodes have the edge −1. Orders by attention and by degree.
+    """
+    x_src, x_dst = x if isinstance(x, tuple) else (x, x)
+    x_bar = F.linear(x_src, conv.lin.weight)
+    query = F.linear(x_dst, (conv.lin_dst or conv.lin).weight)
+    carried = None
+    if conv.lin_edge is not None and edge_attr is not None:
+        carried = F.linear(edge_attr, conv.lin_edge.weight)
+
+    entries: list[list[tuple[int, int]]] = [[] for _ in range(x_dst.size(0))]
+    for edge, (source, target) in enumerate(edge_index.t().tolist()):
+        if not (conv.add_self_loops and source == target):
+            entries[target].append((source, edge))
+    if conv.add_self_loops:
+        for node in range(min(x_src.size(0), x_dst.size(0))):
+            entries[node].append((node, -1))
+    neighbours = [{source for source, _ in mine} for mine in entries]
+
+    def score(node: int, entry: tuple[int, int]) -> float:
+        source, edge = entry
+        value = float((query[node] * x_bar[source]).sum())
+        return value + (
+            float((query[node] * carried[edge]).sum()) if carried is not None and edge >= 0 else 0.0
+        )
+
+    def degree(source: int) -> tuple[int, int]:
+        lengths = [len(mine) for mine in entries for j, _ in mine if j == source]
+        return len(lengths), sum(lengths)
+
+    def ranked(node: int, chosen: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        own = {j: float((x_bar[j] * x_bar[j]).sum()) for j, _ in chosen}
+        return sorted(chosen, key=lambda entry: (-score(node, entry), -own[entry[0]], *entry))
+
+    def order(node: int) -> list[tuple[int, int]]:
+        local = entries[node]
+        if conv.hops == 1:
+            chosen = ranked(node, local)
+        else:
+            kept = [entry for entry in local if score(node, entry) > conv.threshold]
+            room = len(local) - len(kept)
+            beyond = within_hops(neighbours, node, conv.hops) - within_hops(neighbours, node, 1)
+            far = ranked(node, [(j, -1) for j in beyond])[:room]
+            dropped = ranked(node, [entry for entry in local if entry not in kept])
+            kept = kept + dropped[: room - len(far)]
+            joint = conv.nonlocal_order == "joint"
+            chosen = ranked(node, kept + far) if joint else ranked(node, kept) + ranked(node, far)
+        if conv.order == "degree":
+            chosen = sorted(chosen, key=lambda entry: (*(-number for number in degree(entry[0])), *entry))
+        return chosen
+
+    def row(entry: tuple[int, int]) -> Tensor:
+        source, edge = entry
+        value = x_bar[source]
+        if edge >= 0 and carried is not None:
+            value = value + carried[edge]
+        return value if edge < 0 or edge_weight is None else edge_weight[edge] * value
+
+    orders = [order(node) for node in range(x_dst.size(0))]
+    read = [
+        convolve(torch.stack([row(entry) for entry in mine]), conv.weight, conv.readout)
+        if mine
+        else x_bar.new_zeros(x_bar.size(1))
+        for mine in orders
+    ]
+    out = torch.stack(read) + F.linear(query if conv.root == "projected" else x_dst, conv.lin_root.weight)
+    return (out if conv.bias is None else out + conv.bias), orders
+
+
 def random_graph(seed: int, *, undirected: bool, num_nodes: int = 30) -> Tensor:
     """Edges with self loops, duplicates, isolated nodes (the last three) and a hub by in-degree (node 0)."""
     generator = torch.Generator().manual_seed(seed)

@@ -10,9 +10,16 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
+from node2seq.ops.plan_cache import PlanCache
 
+_ARE_ONES = PlanCache()  # whether all values of a sparse matrix are
 # A stand-in that nothing is an instance of, where torch_sparse is not installed.
 SparseTensor: Any = _SparseTensor
+
+
+def is_sparse(edge_index: Any) -> bool:
+    """Whether edges are handed over as a sparse matrix."""
+    return isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index)
 
 
 def edges_of(edge_index: Any, flow: str) -> tuple[Tensor, Tensor]:
@@ -56,8 +63,48 @@ def sequences_of(
     graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
     if torch.compiler.is_compiling():
         return _exported(edge_index, *graph) if ops.is_exporting() else _traced(edge_index, *graph)
-    owner: Any = edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
-    return ops.find_sequences(owner, graph, lambda: edges_of(edge_index, flow), backend)
+    return ops.find_sequences(_owner(edge_index), graph, lambda: edges_of(edge_index, flow), backend)
+
+
+def entries_of(
+    edge_index: Any, *, flow: str, num_sources: int, num_targets: int, add_self_loops: bool
+) -> Tensor:
+    """The entry of each edge in the sequences of a graph that keep duplicates, [edges]; found once.
+
+    See :func:`node2seq.ops.edge_values.find_entry_of_edge`.
+    """
+    graph = (flow, num_sources, num_targets, add_self_loops, False)
+    if torch.compiler.is_compiling():
+        return _traced(edge_index, *graph).entry_of_edge()
+    return ops.find_entries(_owner(edge_index), graph, lambda: edges_of(edge_index, flow))
+
+
+def values_of(edge_index: Any) -> Tensor | None:
+    """What a sparse adjacency carries, in the order of :func:`edges_of`; nothing if all its values are ones.
+
+    PyTorch's sparse matrices have values whether they mean something or not.
+    """
+    if isinstance(edge_index, SparseTensor):
+        return edge_index.coo()[2]
+    if not is_torch_sparse_tensor(edge_index):
+        return None
+    is_coo = edge_index.layout == torch.sparse_coo
+    values = edge_index._values() if is_coo else to_edge_index(edge_index)[1]
+    # With a gradient they are ones now and other numbers after a step.
+    if not edge_index.requires_grad and _ARE_ONES.get(edge_index, None, lambda: bool((values == 1).all())):
+        return None
+    if is_coo and not edge_index.is_coalesced():
+        raise Node2SeqError(
+            "a sparse adjacency with values that is not coalesced",
+            "each of its values is a sum over what is listed for one pair of nodes",
+            "Pass adj_t.coalesce(), or edge_index and edge_weight, where parallel edges may differ",
+        )
+    return edge_index.values() if is_coo else values
+
+
+def _owner(edge_index: Any) -> Any:
+    """What a graph is known by."""
+    return edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
 
 
 def _exported(
@@ -88,8 +135,7 @@ def _traced(
 
 
 def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) -> None:
-    is_sparse = isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index)
-    if is_sparse:
+    if is_sparse(edge_index):
         if flow == "target_to_source":
             raise Node2SeqError(
                 "flow='target_to_source' with a sparse adjacency",

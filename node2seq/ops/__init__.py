@@ -6,6 +6,7 @@ from node2seq.ops.candidates import Candidates
 from node2seq.ops.compiled import GraphNumbers, TracedSequences
 from node2seq.ops.dispatch import BACKEND_NAMES, BACKENDS, check_backend, choose_backend
 from node2seq.ops.dropout import counter_dropout, pair_word
+from node2seq.ops.edge_values import EdgeValues, per_entry
 from node2seq.ops.layer import convolve, rank
 from node2seq.ops.linear import (
     add_bias,
@@ -18,7 +19,7 @@ from node2seq.ops.linear import (
     project,
     runs_of,
 )
-from node2seq.ops.plan_cache import PLANS, find_sequences
+from node2seq.ops.plan_cache import PLANS, find_entries, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.sequences import Rows, Sequences
 from node2seq.ops.sparse import SparseRows, sparse_rows
@@ -30,6 +31,7 @@ __all__ = [
     "PLANS",
     "Candidates",
     "Convolution",
+    "EdgeValues",
     "GraphNumbers",
     "Positions",
     "Ranking",
@@ -47,6 +49,7 @@ __all__ = [
     "counter_dropout",
     "dense",
     "eager",
+    "find_entries",
     "find_sequences",
     "full_precision",
     "initialize",
@@ -55,6 +58,7 @@ __all__ = [
     "is_tracing",
     "linear",
     "pair_word",
+    "per_entry",
     "project",
     "rank",
     "reference",

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from node2seq.ops.autograd_record import Record, record_of
 from node2seq.ops.dispatch import WRAPPERS, choose_backend
+from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.layer import convolve, rank
-from node2seq.ops.plan_cache import find_sequences
+from node2seq.ops.plan_cache import find_entries, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.sequences import Rows, Sequences
 
@@ -43,15 +44,20 @@ class GraphNumbers(NamedTuple):
 
     def find(self, edge_index: Tensor, backend: str = "auto") -> Sequences:
         """The sequences of one copy."""
+        return find_sequences(edge_index, self._key(), lambda: self._edges(edge_index), backend)
+
+    def find_entries(self, edge_index: Tensor) -> Tensor:
+        """The entry of each edge within one copy, [edges]."""
+        return find_entries(edge_index, self._key(), lambda: self._edges(edge_index))
+
+    def _key(self) -> tuple[str, int, int, bool, bool]:
         flow = "source_to_target" if self.is_forward else "target_to_source"
-        source, target = (0, 1) if self.is_forward else (1, 0)
-        key = (flow, self.num_sources, self.num_targets, bool(self.add_self_loops))
-        return find_sequences(
-            edge_index,
-            (*key, bool(self.merge_duplicates)),
-            lambda: (edge_index[source], edge_index[target]),
-            backend,
-        )
+        choices = (bool(self.add_self_loops), bool(self.merge_duplicates))
+        return (flow, self.num_sources, self.num_targets, *choices)
+
+    def _edges(self, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = edge_index[0].long(), edge_index[1].long()
+        return (first, second) if self.is_forward else (second, first)
 
     def pad(self, values: Tensor, edge_index: Tensor, fill: int = 0) -> Tensor:
         """A value for each entry, as long as a traced graph has it; always a tensor of its own."""
@@ -85,8 +91,17 @@ class Call(NamedTuple):
     threshold: Tensor | None = None  # one for each target, where not the number is the threshold of all
     query: Tensor | None = None  # the targets' projections, where they are not the sources'
     seed: Tensor | None = None
+    carried: str = ""  # what edges carry: the last of the given tensors, by name
 
-    def rank(self, key: Tensor, then: Convolution | None = None) -> Ranking:
+    def edges(self, *values: Tensor) -> EdgeValues | None:
+        """What edges carry."""
+        if not self.carried:
+            return None
+        named = dict(zip(self.carried.split(), values, strict=True))
+        entry = GraphNumbers(*self.graph).find_entries(self.edge_index)
+        return EdgeValues(entry, named.get("weight"), named.get("attr"))
+
+    def rank(self, key: Tensor, edges: EdgeValues | None = None, then: Convolution | None = None) -> Ranking:
         """The order of the neighbours."""
         graph, query = GraphNumbers(*self.graph), key if self.query is None else self.query
         sequences = graph.find(self.edge_index, self.backend)
@@ -103,13 +118,19 @@ class Call(NamedTuple):
             joint=self.joint,
             order=self.order,
             seed=self.seed,
+            edges=edges,
             then=then,
             backend=self.backend,
         )
 
     def convolve(self, key: Tensor, weight: Tensor, *own: Tensor) -> tuple[Tensor, Tensor | None]:
         """The readout, with the own features and the bias if given, and the winners of a maximum."""
-        ranking = self.rank(key, Convolution(weight.size(-3), self.readout, bool(own)))
+        edges = self.edges(*own)
+        if edges is not None:
+            runs = key.view(self.graph[-1], -1, key.size(-1))
+            out, winner = convolve(runs, weight, self.rank(key, edges), self.readout, edges=edges)
+            return out.flatten(0, -2), winner
+        ranking = self.rank(key, then=Convolution(weight.size(-3), self.readout, bool(own)))
         root = Root(own[0], own[1] if own[1:] else None) if own else None
         return convolve(key, weight, ranking, self.readout, root)
 
@@ -149,7 +170,7 @@ class Call(NamedTuple):
 _CALL = (
     "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor[] given, bool[] wants, "
     "float number, str readout, str order, int hops, bool joint, "
-    "Tensor? threshold, Tensor? query, Tensor? seed"
+    "Tensor? threshold, Tensor? query, Tensor? seed, str carried"
 )
 
 
@@ -232,7 +253,8 @@ def _rank(*arguments: Any) -> tuple[Tensor, ...]:
     """The node, the score and the entry at each position."""
     call = Call(*arguments)
     graph = GraphNumbers(*call.graph)
-    return tuple(graph.pad(values, call.edge_index) for values in call.rank(call.given[0]))
+    key, *values = call.given
+    return tuple(graph.pad(found, call.edge_index) for found in call.rank(key, call.edges(*values)))
 
 
 @_rank.register_fake
@@ -252,6 +274,8 @@ def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_inde
     rows = sequences.rows
     if part == "ptr":
         return rows.ptr.clone()
+    if part == "entry":
+        return numbers.find_entries(edge_index).clone()
     if part == "target":  # what is left over stands behind the last row
         return numbers.pad(rows.target, edge_index, fill=rows.num_rows)
     return numbers.pad(sequences.index if part == "index" else sequences.gcn_weights(dtype), edge_index)
@@ -262,6 +286,8 @@ def _(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -
     numbers = GraphNumbers(*graph)
     if part == "ptr":
         return edge_index.new_empty(numbers.num_targets * numbers.copies + 1, dtype=dtype)
+    if part == "entry":
+        return edge_index.new_empty(edge_index.size(1), dtype=dtype)
     return edge_index.new_empty(numbers.most_entries(edge_index) * numbers.copies, dtype=dtype)
 
 
@@ -281,6 +307,10 @@ class TracedSequences(Sequences):
 
     def _part(self, part: str, dtype: torch.dtype = torch.int64) -> Tensor:
         return _part_of_plan(part, dtype, list(self.graph), self.edge_index)
+
+    def entry_of_edge(self) -> Tensor:
+        """The entry of each edge within one copy, [edges]."""
+        return self._part("entry")
 
     def copies(self, count: int) -> Sequences:
         """The disjoint union of that many copies of the graph."""
@@ -311,10 +341,13 @@ class CompiledBackend:
         joint: bool,
         order: str,
         seed: Tensor | None,
+        edges: EdgeValues | None,
     ) -> Ranking:
         """The order of the neighbours; see :func:`node2seq.ops.rank`. What nobody asks for is not traced."""
         is_number = not isinstance(threshold, Tensor)
-        call = self._call("rank", sequences, [key.detach()])._replace(
+        carried = _carried(edges)
+        values = [values.detach() for values in carried.values()]
+        call = self._call("rank", sequences, [key.detach(), *values])._replace(
             number=threshold if is_number else 0.0,
             order=order,
             hops=hops,
@@ -322,6 +355,7 @@ class CompiledBackend:
             threshold=None if is_number else threshold,
             query=None if query is key else query.detach(),
             seed=seed,
+            carried=" ".join(carried),
         )
         return Ranking(sequences, call, lambda: Positions(*_rank(*call)), self)
 
@@ -342,6 +376,14 @@ class CompiledBackend:
         call = ranked.over(readout, x, weight, *own)
         return _result(call), _winners(call) if readout == "max" else None
 
+    def convolve_edges(
+        self, x: Tensor, weight: Tensor, ranked: Call, readout: str, edges: EdgeValues
+    ) -> tuple[Tensor, Tensor | None]:
+        """Equations 5 and 6 over what edges carry."""
+        call = ranked.over(readout, x.flatten(0, -2), weight, *_carried(edges).values())
+        out = _result(call).view(*x.shape[:-2], -1, weight.size(-1))
+        return out, _winners(call) if readout == "max" else None
+
     def aggregate(self, x: Tensor, sequences: TracedSequences, weight: Tensor) -> Tensor:
         """The weighted sum of each target's sources."""
         return _result(self._call("aggregate", sequences, [x, weight]))
@@ -357,6 +399,12 @@ class CompiledBackend:
 
     def _call(self, function: str, sequences: TracedSequences, given: list[Tensor]) -> Call:
         return Call(function, self.name, list(sequences.graph), sequences.edge_index, given, [], 0.0)
+
+
+def _carried(edges: EdgeValues | None) -> dict[str, Tensor]:
+    """What edges carry, by name."""
+    both = {} if edges is None else {"weight": edges.weight, "attr": edges.attr}
+    return {name: values for name, values in both.items() if values is not None}
 
 
 def _result(call: Call) -> Tensor:

@@ -10,7 +10,7 @@ from node2seq.ops.ranking import Ranking
 from node2seq.ops.sequences import Sequences
 
 
-def rearrange(ranking: Ranking, hops: int, seed: Tensor | None) -> Ranking:
+def rearrange(ranking: Ranking, hops: int, seed: Tensor | None, *, parallel: bool = False) -> Ranking:
     """Sorts what was chosen by a fixed order instead of its scores.
 
     Args:
@@ -18,9 +18,13 @@ def rearrange(ranking: Ranking, hops: int, seed: Tensor | None) -> Ranking:
         hops (int): How far away the chosen may be; with one hop they are the graph's own entries.
         seed (torch.Tensor, optional): For a random order of each target's own, or one for each of the R runs
             that the graph is a disjoint union of, [R]; by degree if not given.
+        parallel (bool): Whether parallel edges have an entry each; these stay as they are listed.
     """
     sequences, positions = ranking.sequences, ranking.positions
     target = sequences.rows.target
+    if parallel:  # the sorts below are stable
+        listed = target * (target.numel() + 1) + positions.entry + 1
+        positions = positions.reorder(listed.argsort(stable=True))
     if seed is None:
         place = degree_order(sequences)[positions.node]
         order = (target * max(sequences.num_sources, 1) + place).argsort(stable=True)

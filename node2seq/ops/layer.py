@@ -15,6 +15,7 @@ from torch import Tensor
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dispatch import choose_backend
+from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.linear import add_bias, linear
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root, score_and_rank
@@ -32,6 +33,7 @@ def rank(
     joint: bool = True,
     order: str = "attention",
     seed: Tensor | None = None,
+    edges: EdgeValues | None = None,
     then: Convolution | None = None,
     backend: Any = "auto",
 ) -> Ranking:
@@ -46,6 +48,7 @@ def rank(
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
         order (str): What the chosen are sorted by: ``attention``, ``degree`` or ``random``.
         seed (torch.Tensor, optional): What a random order is drawn with, or each run's, [R].
+        edges (EdgeValues, optional): What edges carry; the sequences have an entry for each edge then.
         then (Convolution, optional): The convolution over ``key`` that follows.
         backend (str or module): The user's choice, or what :func:`choose_backend` made of it.
     """
@@ -53,14 +56,17 @@ def rank(
     union = sequences if runs == 1 else sequences.copies(runs)
     if isinstance(threshold, Tensor) and threshold.numel() == runs:
         threshold = threshold.to(key.dtype).view(-1, 1).expand(runs, query.size(-2)).reshape(-1)
-    key = key.flatten(0, -2)
+    given, key = query, key.flatten(0, -2)
     query = key if is_shared else query.flatten(0, -2)
     if isinstance(backend, str):
         backend = choose_backend(backend, key, union.rows.num_entries)
     if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
-        return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed)
+        return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed, edges)
     with torch.no_grad():
-        if hops == 1 and hasattr(backend, "score_and_rank"):
+        added = None if edges is None else edges.score(given, sequences)
+        if hops == 1 and edges is not None:
+            ranking = score_and_rank(backend, query, key, union, added)
+        elif hops == 1 and hasattr(backend, "score_and_rank"):
             ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
         elif hops == 1:
             ranking = score_and_rank(backend, query, key, union)
@@ -68,16 +74,24 @@ def rank(
             ranking = _select_exported(query, key, union, hops, threshold, joint)
         else:
             candidates = candidates_of(sequences, hops).copies(runs)
-            choose = backend.select if hasattr(backend, "select") else partial(select, backend)
+            if edges is not None:
+                choose = partial(select, backend, added=added)
+            else:
+                choose = backend.select if hasattr(backend, "select") else partial(select, backend)
             ranking = choose(query, key, union, candidates, threshold, joint)
         if order != "attention":
-            ranking = rearrange(ranking, hops, seed)
+            ranking = rearrange(ranking, hops, seed, parallel=edges is not None)
     ranking.backend = backend
     return ranking
 
 
 def convolve(
-    x: Tensor, weight: Tensor, ranking: Ranking, readout: str, root: Root | None = None
+    x: Tensor,
+    weight: Tensor,
+    ranking: Ranking,
+    readout: str,
+    root: Root | None = None,
+    edges: EdgeValues | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Equations 5 and 6, and with a root equation 7 where sources are targets.
 
@@ -87,10 +101,15 @@ def convolve(
         ranking (Ranking): Their order.
         readout (str): ``max``, ``mean`` or ``sum``.
         root (Root, optional): What the own rows are multiplied with, and the bias that is added.
+        edges (EdgeValues, optional): What edges carry; without a root.
 
     Returns:
         The readout, [N, D] or [R, N, D], and of a maximum the winning window of each channel, [R * N, D].
     """
+    if edges is not None and hasattr(ranking.backend, "convolve_edges"):
+        return ranking.backend.convolve_edges(x, weight.to(x.dtype), ranking.layout, readout, edges)
+    if edges is not None:  # each position has a row of its own
+        x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
     flat, weight, shape = x.flatten(0, -2), weight.to(x.dtype), (*x.shape[:-2], -1, weight.size(-1))
     if root is not None:

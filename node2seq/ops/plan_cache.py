@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.build_sequences import build_sequences
+from node2seq.ops.edge_values import find_entry_of_edge
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.tensor_table import TensorTable
 from node2seq.ops.tracing import lasting
@@ -86,3 +87,18 @@ def find_sequences(
         )
 
     return PLANS.get(owner, graph, build)
+
+
+def find_entries(
+    owner: Tensor, graph: tuple[str, int, int, bool, bool], edges: Callable[[], tuple[Tensor, Tensor]]
+) -> Tensor:
+    """The entry of each edge in the sequences of a graph with duplicates, [edges]; found once.
+
+    The arguments are those of :func:`find_sequences`.
+    """
+    _, num_sources, num_targets, add_self_loops, _ = graph
+
+    def find() -> Tensor:
+        return find_entry_of_edge(*edges(), num_sources, num_targets, add_self_loops=add_self_loops)
+
+    return PLANS.get(owner, ("entries", *graph), find)

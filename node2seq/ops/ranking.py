@@ -114,7 +114,24 @@ class Ranking:
         return iter(self.positions)
 
 
-def score_and_rank(backend: Any, query: Tensor, key: Tensor, sequences: Sequences) -> Ranking:
+def rank_parallel(backend: Any, score: Tensor, precedence: Tensor, sequences: Sequences) -> Tensor:
+    """The order of entries among which are parallel edges: where these tie, they stay as they stand.
+
+    Args:
+        backend: What holds the ``rank`` to use, which sorts what is distinct.
+        score (torch.Tensor): The score of each entry, [E].
+        precedence (torch.Tensor): Who goes first where scores tie, for each entry, [E].
+        sequences (Sequences): Their rows.
+    """
+    order = precedence.argsort(stable=True)
+    distinct = torch.empty_like(order)
+    distinct[order] = torch.arange(order.numel(), device=order.device)
+    return backend.rank(score, distinct, sequences.positions)
+
+
+def score_and_rank(
+    backend: Any, query: Tensor, key: Tensor, sequences: Sequences, added: Tensor | None = None
+) -> Ranking:
     """Equations 2 and 3 one after the other, for local neighbours.
 
     Args:
@@ -122,8 +139,13 @@ def score_and_rank(backend: Any, query: Tensor, key: Tensor, sequences: Sequence
         query (torch.Tensor): The targets' projections, [N, D].
         key (torch.Tensor): The sources' projections, [M, D].
         sequences (Sequences): The neighbours of each target.
+        added (torch.Tensor, optional): What edges that carry something add to each score, [E].
     """
-    score = backend.score(query, key, sequences)
-    order = backend.rank(score, backend.precedence((key * key).sum(-1)), sequences)
+    score, ties = backend.score(query, key, sequences), backend.precedence((key * key).sum(-1))
+    if added is None:
+        order = backend.rank(score, ties, sequences)
+    else:
+        score = score + added
+        order = rank_parallel(backend, score, ties[sequences.index], sequences)
     ranked = sequences.reorder(order)
     return Ranking(sequences, ranked, lambda: Positions(ranked.index, score[order], order))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.candidates import Candidates
-from node2seq.ops.ranking import Positions, Ranking
+from node2seq.ops.ranking import Positions, Ranking, rank_parallel
 from node2seq.ops.sequences import Rows, Sequences
 
 
@@ -20,6 +20,7 @@ def select(
     candidates: Candidates,
     threshold: float | Tensor,
     joint: bool,
+    added: Tensor | None = None,
 ) -> Ranking:
     """Local selection, non-local selection and index ranking; every sequence keeps its length.
 
@@ -32,10 +33,12 @@ def select(
         threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
             targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
+        added (torch.Tensor, optional): What edges that carry something add to each local score, [E].
     """
     score = backend.score(query, key, sequences)
     ties = backend.precedence((key * key).sum(-1))
-    return select_by_score(backend, query, key, score, ties, sequences, candidates, threshold, joint)
+    local = (query, key, score if added is None else score + added, ties, sequences)
+    return select_by_score(backend, *local, candidates, threshold, joint, parallel=added is not None)
 
 
 def select_by_score(
@@ -48,10 +51,21 @@ def select_by_score(
     candidates: Candidates,
     threshold: float | Tensor,
     joint: bool,
+    *,
+    parallel: bool = False,
 ) -> Ranking:
-    """The same by the score of each local entry, [E], and the precedence of each node, [N]."""
+    """The same by the score of each local entry, [E], and the precedence of each node, [N].
+
+    Parallel edges have an entry each.
+    """
     rows = sequences.rows
-    order = backend.rank(score, order_of_ties, sequences)
+
+    def rank(score: Tensor, listed: Sequences) -> Tensor:
+        if parallel:
+            return rank_parallel(backend, score, order_of_ties[listed.index], sequences)
+        return backend.rank(score, order_of_ties, listed)
+
+    order = rank(score, sequences)
     if not rows.num_entries:
         return Ranking(sequences, sequences, lambda: Positions(sequences.index, score, order))
     kept = score[order] > (threshold[rows.target] if isinstance(threshold, Tensor) else threshold)
@@ -80,7 +94,7 @@ def select_by_score(
     )
     if joint:
         by_node = Sequences(rows, positions.node, sequences.num_sources)
-        positions = positions.reorder(backend.rank(positions.score, order_of_ties, by_node))
+        positions = positions.reorder(rank(positions.score, by_node))
     return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
 
 

@@ -109,6 +109,14 @@ class Sequences:
         """Sequences of the same lengths with other sources."""
         return Sequences(self.rows, index, self.num_sources, origin=(self, None))
 
+    @cached_property
+    def positions(self) -> Sequences:
+        """Sequences of the same lengths in which each position is a source of its own; built once."""
+        with lasting():
+            return Sequences(
+                self.rows, torch.arange(self.index.numel(), device=self.index.device), self.index.numel()
+            )
+
     def copies(self, count: int) -> Sequences:
         """The disjoint union of that many copies of the graph, one behind the other; built once."""
         if count == 1:

@@ -10,6 +10,7 @@ from torch_geometric.typing import Size
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError, check_choice
+from node2seq.nn.adjacency import is_sparse, values_of
 
 CHOICES = {
     "readout": ("max", "mean", "sum"),
@@ -42,6 +43,14 @@ def check_options(
             "it is the size of each input sample, or one for sources and one for targets",
             "Pass a whole number from 1 up, -1 to take it from the first input, or a tuple of two such",
         )
+    edge_dim = options["edge_dim"]
+    is_whole = isinstance(edge_dim, int) and not isinstance(edge_dim, bool)
+    if edge_dim is not None and not (is_whole and (edge_dim == -1 or edge_dim > 0)):
+        raise Node2SeqError(
+            f"edge_dim={edge_dim!r}",
+            "it is the number of attributes of each edge",
+            "Pass a whole number from 1 up, -1 to take it from the first input, or None",
+        )
     for name, choices in CHOICES.items():
         check_choice(name, options[name], choices)
     ops.check_backend(backend)
@@ -61,15 +70,8 @@ def check_options(
         )
 
 
-def check_arguments(others: tuple, size: Any) -> None:
-    """Raises an error if something follows the edges by position, or if ``size`` is no pair of numbers."""
-    for other in others:
-        if other is not None:
-            raise Node2SeqError(
-                f"a {type(other).__name__} after edge_index",
-                "this layer takes neither edge weights nor attributes",
-                "Leave it out; pass the number of nodes by name, as size=(num_sources, num_targets)",
-            )
+def check_size(size: Any) -> None:
+    """Raises an error if ``size`` is no pair of numbers."""
     if size is None:
         return
     if not isinstance(size, (tuple, list)):
@@ -85,6 +87,84 @@ def check_arguments(others: tuple, size: Any) -> None:
     raise Node2SeqError(
         given, "it is the number of nodes on each side", "Pass two whole numbers; each may be None"
     )
+
+
+def check_edges(
+    edge_index: Any, edge_weight: Any, edge_attr: Any, lin_edge: Linear | None, validate: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The weights and the attributes of the edges, or an error if the layer cannot work on them.
+
+    Args:
+        edge_index: The edges; a sparse adjacency may hold their weights or attributes.
+        edge_weight: The weight of each edge.
+        edge_attr: The attributes of each edge.
+        lin_edge (Linear, optional): What attributes are projected with.
+        validate (bool): Whether to look for NaN and infinity.
+    """
+    for name, given in (("edge_weight", edge_weight), ("edge_attr", edge_attr)):
+        if given is not None and not isinstance(given, Tensor):
+            raise Node2SeqError(
+                f"{name} is a {type(given).__name__}",
+                "it is a tensor with a row for each edge",
+                "Pass a tensor; the number of nodes goes by name, as size=(num_sources, num_targets)",
+            )
+    is_matrix = is_sparse(edge_index)
+    if is_matrix and (edge_weight is not None or edge_attr is not None):
+        raise Node2SeqError(
+            "edge_weight or edge_attr beside a sparse adjacency",
+            "the edges of a matrix have an order of their own",
+            "Pass them as the values of the matrix, or pass edge_index",
+        )
+    values = values_of(edge_index) if is_matrix else None
+    if values is not None:
+        edge_weight, edge_attr = (values, None) if values.dim() == 1 else (None, values)
+    if edge_attr is not None and edge_attr.dim() == 1:
+        edge_attr = edge_attr[:, None]
+    if (edge_attr is None) != (lin_edge is None):
+        raise Node2SeqError(
+            "no edge_attr" if edge_attr is None else f"edge_attr of shape {list(edge_attr.shape)}",
+            f"the layer was made with{'out' if lin_edge is None else ''} edge_dim",
+            "Pass the attributes of the edges, or make the layer with edge_dim=None"
+            if edge_attr is None
+            else f"Make the layer with edge_dim={edge_attr.size(-1)}",
+        )
+    is_list = isinstance(edge_index, Tensor) and not is_matrix and edge_index.dim() == 2
+    edges = edge_index.size(1) if is_list else None
+    for name, given, wanted in (
+        ("edge_weight", edge_weight, "[num_edges]"),
+        ("edge_attr", edge_attr, "[num_edges, edge_dim]"),
+    ):
+        if given is not None:
+            _check_edge_values(name, given, wanted, edges, validate)
+            if is_list and given.device != edge_index.device:
+                raise Node2SeqError(
+                    f"{name} on {given.device}",
+                    f"the edges are on {edge_index.device}",
+                    f"Pass {name}.to(edge_index.device)",
+                )
+    if edge_attr is not None and lin_edge is not None:
+        _check_width("edge_attr", edge_attr, lin_edge, "edge_dim")
+    return edge_weight, edge_attr
+
+
+def _check_edge_values(name: str, values: Tensor, wanted: str, edges: int | None, validate: bool) -> None:
+    if values.dim() != wanted.count(",") + 1 or (edges is not None and values.size(0) != edges):
+        raise Node2SeqError(
+            f"{name} has shape {list(values.shape)}",
+            "it has a row for each edge" if edges is None else f"there are {edges} edges",
+            f"Pass shape {wanted}, in the order of edge_index",
+        )
+    if values.is_complex() or (name == "edge_attr" and not values.is_floating_point()):
+        raise Node2SeqError(
+            f"{name} has dtype {values.dtype}", "it enters products with weights", f"Pass {name}.float()"
+        )
+    if validate and not ops.is_tracing() and not bool(values.isfinite().all()):
+        edge = int((~values.isfinite()).nonzero()[0, 0])
+        raise Node2SeqError(
+            f"{name}[{edge}] is not finite",
+            "it would spread to every node that the edge leads to",
+            "Replace missing values before training, for instance with torch.nan_to_num",
+        )
 
 
 def check_features(
@@ -147,14 +227,7 @@ def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> 
         raise Node2SeqError(
             f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
         )
-    width = like.size(-1) if is_lazy else lin.weight.size(-1)
-    if x.size(-1) != width:
-        raise Node2SeqError(
-            f"{name} has {x.size(-1)} channels",
-            f"the layer projects it from {width}",
-            f"Pass {width} channels, or make the layer with another in_channels: a tuple of two "
-            "where sources and targets differ",
-        )
+    _check_width(name, x, lin, "in_channels: a tuple of two where sources and targets differ", like.size(-1))
     if validate and not ops.is_tracing() and not bool(x.isfinite().all()):
         x = ops.dense(x)
         row, column = (~x.isfinite()).nonzero()[0].tolist()
@@ -162,4 +235,16 @@ def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> 
             f"{name}[{row}, {column}] is {float(x[row, column])}",
             "features have to be finite, or every score that they enter is lost",
             "Replace missing values before training, for instance with torch.nan_to_num",
+        )
+
+
+def _check_width(name: str, x: Any, lin: Linear, option: str, lazy_width: int | None = None) -> None:
+    """The channels; a projection without weights takes the width given, or any."""
+    is_lazy = isinstance(lin.weight, UninitializedParameter)
+    width = lin.weight.size(-1) if not is_lazy else x.size(-1) if lazy_width is None else lazy_width
+    if x.size(-1) != width:
+        raise Node2SeqError(
+            f"{name} has {x.size(-1)} channels",
+            f"the layer projects it from {width}",
+            f"Pass {width} channels, or make the layer with another {option}",
         )

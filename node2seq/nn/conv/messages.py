@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
-from torch_geometric.typing import Adj
+from torch_geometric.typing import Adj, OptTensor
 from torch_geometric.utils import softmax
 
 from node2seq import ops
@@ -24,6 +24,8 @@ class SequenceMessages(MessagePassing):
     propagate_type: ClassVar = {
         "x": Tensor,
         "alpha": Tensor,
+        "edge_weight": OptTensor,
+        "edge_attr": OptTensor,
         "key": Tensor,
         "entry_of_edge": Tensor,
         "convolution": Any,
@@ -49,18 +51,25 @@ class SequenceMessages(MessagePassing):
         weight: Tensor,
         ranking: ops.Ranking,
         readout: str,
+        edges: ops.EdgeValues | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """What :func:`node2seq.ops.convolve` gives, by way of a message for each edge."""
         shape, query, key = query.shape, query.flatten(0, -2), key.flatten(0, -2)
         source, target = edges_of(edge_index, self.flow)
         sequences = ranking.sequences
         rows, span = sequences.rows, max(sequences.num_sources, 1)
-        entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
+        if edges is None:
+            entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
+        else:  # listed self loops that the self entry replaces stand together behind the last entry
+            entry_of_edge = edges.entry.clamp(max=rows.num_entries)
 
         # The attention that explainers read: the softmax of the scores over each node's neighbours.
         with torch.no_grad():
             score = ops.reference.score(query, key, sequences)
-            alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)[entry_of_edge]
+            if edges is not None:
+                score = score + edges.score(query, sequences)
+            alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)
+            alpha = torch.cat([alpha, alpha.new_zeros(1)])[entry_of_edge]
 
         # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
         # and sparse matrices not in every layout: messages need the sources and plain edges only.
@@ -71,6 +80,8 @@ class SequenceMessages(MessagePassing):
             size=(sizes[self._source], sizes[self._target]),
             x=key,
             alpha=alpha,
+            edge_weight=None if edges is None else edges.weight,
+            edge_attr=None if edges is None else edges.attr,
             key=key,
             entry_of_edge=entry_of_edge,
             convolution=(weight, ranking, readout, winners),
@@ -81,9 +92,12 @@ class SequenceMessages(MessagePassing):
         self,
         x_j: Tensor,
         alpha: Tensor,  # noqa: ARG002 (explainers read alpha off this call)
+        edge_weight: OptTensor,
+        edge_attr: OptTensor,
     ) -> Tensor:
         """One row for each edge that was passed in, in that order."""
-        return x_j
+        row = x_j if edge_attr is None else x_j + edge_attr
+        return row if edge_weight is None else row * edge_weight[:, None]
 
     def aggregate(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, inputs: Tensor, key: Tensor, entry_of_edge: Tensor, convolution: Any
@@ -95,9 +109,10 @@ class SequenceMessages(MessagePassing):
         weight, ranking, readout, winners = convolution
         rows = ranking.sequences.rows
         entries = rows.num_entries
-        merged = inputs.new_zeros(entries, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
-        edges = entry_of_edge.new_zeros(entries).scatter_add(0, entry_of_edge, torch.ones_like(entry_of_edge))
-        merged = merged / edges.clamp(min=1)[:, None]
+        merged = inputs.new_zeros(entries + 1, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
+        ones = torch.ones_like(entry_of_edge)
+        edges = entry_of_edge.new_zeros(entries + 1).scatter_add(0, entry_of_edge, ones)[:-1]
+        merged = merged[:-1] / edges.clamp(min=1)[:, None]
         table = torch.cat([merged, key])
         is_edge = (ranking.entry >= 0) & (edges > 0)[ranking.entry]
         row = torch.where(is_edge, ranking.entry, entries + ranking.node)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 from torch_geometric.nn import Linear
-from torch_geometric.typing import Adj, OptPairTensor, Size
+from torch_geometric.typing import Adj, OptPairTensor, OptTensor, Size
 from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
-from node2seq.nn.adjacency import sequences_of
-from node2seq.nn.conv.checks import check_arguments, check_features, check_options
+from node2seq.errors import Node2SeqError
+from node2seq.nn.adjacency import entries_of, sequences_of
+from node2seq.nn.conv.checks import check_edges, check_features, check_options, check_size
 from node2seq.nn.conv.messages import SequenceMessages
 from node2seq.nn.hooks import has_message_hooks
 
@@ -31,12 +32,15 @@ class Trace(NamedTuple):
     """Whether it was taken from several hops away, [E]."""
     winner: Tensor | None
     """For ``readout="max"``: the window that won each channel, [N, D]. It starts at ``ptr[i] + winner``."""
+    edge: Tensor | None = None
+    """Where edges carry something: the edge of each entry as it is listed, or −1 for none, [E]."""
 
     @classmethod
-    def of(cls, ranking: ops.Ranking, winner: Tensor | None) -> "Trace":
+    def of(cls, ranking: ops.Ranking, winner: Tensor | None, edges: ops.EdgeValues | None) -> "Trace":
         """The trace of a ranking and of what was read out."""
         node, score, entry = ranking
-        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner)
+        edge = None if edges is None else edges.edge_of(entry)
+        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner, edge)
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,6 +78,14 @@ class Node2SeqConv(SequenceMessages):
     With more than one hop, neighbours whose score is not above the threshold make room for the best nodes
     within that many hops; each sequence keeps its length.
 
+    An edge may carry a weight :math:`w` and attributes :math:`\mathbf{a}`. Its score is then
+    :math:`\bar{\mathbf{x}}_i^{\top} (\bar{\mathbf{x}}_j + \mathbf{W}_e \mathbf{a})`, and the row that is
+    convolved :math:`w (\bar{\mathbf{x}}_j + \mathbf{W}_e \mathbf{a})`: attributes enter both, as in
+    :class:`torch_geometric.nn.TransformerConv`, and weights the row alone. Parallel edges have an entry each
+    then; where these tie, the one that is listed first goes first. Where edges carry nothing, a duplicate
+    counts once. The self entry has weight 1 and no attributes, and replaces listed self loops; non-local
+    nodes have weight 1 and no attributes too.
+
     Args:
         in_channels (int or tuple): Size of each input sample, or :obj:`-1` to derive it from the first input.
             A tuple gives the source and target nodes of a bipartite graph a projection each; with
@@ -97,6 +109,8 @@ class Node2SeqConv(SequenceMessages):
             channel (:obj:`"depthwise"`) or one weight (:obj:`"scalar"`). The last two start at
             :math:`1 / K`, the mean of each window, and have far fewer weights to learn from few labels.
             (default: :obj:`"full"`)
+        edge_dim (int, optional): Size of each edge's attributes, or :obj:`-1` to derive it from the first
+            input; :obj:`None` for edges without. (default: :obj:`None`)
         add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
             types. (default: :obj:`True`)
         bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
@@ -109,7 +123,8 @@ class Node2SeqConv(SequenceMessages):
     Shapes:
         - **input:** node features :math:`(|\mathcal{V}|, C)` or
           :math:`((|\mathcal{V}_s|, C_s), (|\mathcal{V}_t|, C_t))` if bipartite, edge indices
-          :math:`(2, |\mathcal{E}|)` or a sparse adjacency :math:`(|\mathcal{V}_t|, |\mathcal{V}_s|)`
+          :math:`(2, |\mathcal{E}|)` or a sparse adjacency :math:`(|\mathcal{V}_t|, |\mathcal{V}_s|)`,
+          edge weights :math:`(|\mathcal{E}|)`, edge attributes :math:`(|\mathcal{E}|, D_e)`
         - **output:** node features :math:`(|\mathcal{V}_t|, D)`; with ``return_trace=True`` also a
           :class:`Trace`
     """
@@ -127,6 +142,7 @@ class Node2SeqConv(SequenceMessages):
         nonlocal_order: str = "joint",
         order: str = "attention",
         taps: str = "full",
+        edge_dim: int | None = None,
         add_self_loops: bool = True,
         bias: bool = True,
         backend: str = "auto",
@@ -146,6 +162,7 @@ class Node2SeqConv(SequenceMessages):
             nonlocal_order=nonlocal_order,
             order=order,
             taps=taps,
+            edge_dim=edge_dim,
         )
         super().__init__(**kwargs)
         self.in_channels = in_channels if isinstance(in_channels, int) else tuple(in_channels)
@@ -158,6 +175,7 @@ class Node2SeqConv(SequenceMessages):
         self.nonlocal_order = nonlocal_order
         self.order = order
         self.taps = taps
+        self.edge_dim = edge_dim
         self.add_self_loops = add_self_loops
         self.backend = backend
         self.validate = validate
@@ -166,6 +184,7 @@ class Node2SeqConv(SequenceMessages):
         self.lin = _linear(pair[self._source], out_channels)
         self.lin_dst = None if isinstance(in_channels, int) else _linear(pair[self._target], out_channels)
         widths = {"full": (out_channels, out_channels), "depthwise": (out_channels,), "scalar": ()}[taps]
+        self.lin_edge = None if edge_dim is None else _linear(edge_dim, out_channels)
         self.weight = Parameter(torch.empty(kernel_size, *widths))
         own_channels = out_channels if root == "projected" else pair[self._target]
         self.lin_root = _linear(own_channels, out_channels)
@@ -178,8 +197,9 @@ class Node2SeqConv(SequenceMessages):
         """Draws all parameters anew."""
         super().reset_parameters()
         self.lin.reset_parameters()
-        if self.lin_dst is not None:
-            self.lin_dst.reset_parameters()
+        for lin in (self.lin_dst, self.lin_edge):
+            if lin is not None:
+                lin.reset_parameters()
         self.lin_root.reset_parameters()
         if self.taps == "full":
             bound = (self.kernel_size * self.out_channels) ** -0.5  # as torch.nn.Conv1d
@@ -196,7 +216,9 @@ class Node2SeqConv(SequenceMessages):
         self,
         x: Tensor | OptPairTensor,
         edge_index: Adj,
-        *others: None,
+        edge_weight: OptTensor = None,
+        edge_attr: OptTensor = None,
+        *,
         size: Size = None,
         return_trace: bool = False,
     ) -> Any:
@@ -205,31 +227,28 @@ class Node2SeqConv(SequenceMessages):
         Args:
             x (torch.Tensor or (torch.Tensor, torch.Tensor)): The node features.
             edge_index (torch.Tensor or SparseTensor): The edges.
-            *others (None): Where other layers take edge weights and attributes; this layer takes neither.
+            edge_weight (torch.Tensor, optional): The weight of each edge. A sparse adjacency holds weights
+                as its values, unless these are all ones.
+            edge_attr (torch.Tensor, optional): The attributes of each edge, for a layer with ``edge_dim``. A
+                sparse adjacency holds them as the rows of its values.
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
         """
-        check_arguments(others, size)
+        check_size(size)
+        values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
+        carries = any(value is not None for value in values)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
         # Single messages: for an explainer, a hook, or a message of a subclass's own.
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
         # Own features that are rows of the key go into the same product as the convolution.
-        fuses = is_plain and is_shared and self.root == "projected"
+        fuses = is_plain and is_shared and self.root == "projected" and not carries
         fuses = fuses and ops.is_plain_linear(self.lin_root) and self.lin_root.bias is None
         root = ops.Root(self.lin_root.weight, self.bias) if fuses else None
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else ops.project(self.lin_dst or self.lin, x_dst)  # [N, D]
-            sequences = sequences_of(
-                edge_index,
-                flow=self.flow,
-                num_sources=key.size(-2),
-                num_targets=query.size(-2),
-                add_self_loops=self.add_self_loops,
-                hops=self.hops,
-                backend=self.backend,
-            )
+            sequences, edges = self._sequences(edge_index, key, query, *values)
             ranking = ops.rank(  # eqs. 2 to 4: the order of the neighbours
                 query,
                 key,
@@ -240,19 +259,50 @@ class Node2SeqConv(SequenceMessages):
                 joint=self.nonlocal_order == "joint",
                 order=self.order,
                 seed=self.order_seed,
+                edges=edges,
                 then=ops.Convolution(self.kernel_size, self.readout, fuses) if is_plain else None,
                 backend=self.backend,
             )
             weight = self.weight if self.taps == "full" else self._tap_matrices()
             if is_plain:
-                out, winner = ops.convolve(key, weight, ranking, self.readout, root)  # eqs. 5 and 6
+                out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges)  # eqs. 5 and 6
             else:
-                out, winner = self.convolve_messages(edge_index, query, key, weight, ranking, self.readout)
+                out, winner = self.convolve_messages(
+                    edge_index, query, key, weight, ranking, self.readout, edges
+                )
             if root is None:  # eq. 7
                 own = ops.project(self.lin_root, query if self.root == "projected" else x_dst)
                 out = ops.add_bias(out + own, self.bias)
         out = out.to(torch.promote_types(x_src.dtype, self.weight.dtype))
-        return (out, Trace.of(ranking, winner)) if return_trace else out
+        return (out, Trace.of(ranking, winner, edges)) if return_trace else out
+
+    def _sequences(
+        self, edge_index: Adj, key: Tensor, query: Tensor, edge_weight: OptTensor, edge_attr: OptTensor
+    ) -> tuple[ops.Sequences, ops.EdgeValues | None]:
+        """Each target's neighbours, and what the edges from them carry."""
+        carries = edge_weight is not None or edge_attr is not None
+        if carries and ops.is_exporting():
+            raise Node2SeqError(
+                "edge_weight or edge_attr in what is exported",
+                "the layer is exported for edges that carry nothing",
+                "Use torch.compile instead",
+            )
+        graph: dict[str, Any] = {
+            "flow": self.flow,
+            "num_sources": key.size(-2),
+            "num_targets": query.size(-2),
+            "add_self_loops": self.add_self_loops,
+        }
+        sequences = sequences_of(
+            edge_index, **graph, merge_duplicates=not carries, hops=self.hops, backend=self.backend
+        )
+        if not carries:
+            return sequences, None
+        weight = None if edge_weight is None else edge_weight.to(key.dtype)
+        attr = None
+        if self.lin_edge is not None and edge_attr is not None:
+            attr = ops.project(self.lin_edge, edge_attr).to(key.dtype)
+        return sequences, ops.EdgeValues(entries_of(edge_index, **graph), weight, attr)
 
     def _tap_matrices(self) -> Tensor:
         """Weights of single channels, or of all channels at once, as one matrix per tap, [K, D, D]."""

@@ -15,6 +15,9 @@ def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
         return query.new_zeros(0)
     if query.dtype.itemsize < 4:  # which PyTorch has no sampled product for
         return score(query.float(), key.float(), sequences).to(query.dtype)
+    if sequences.index.numel() > sequences.rows.num_rows * sequences.num_sources:
+        # So many parallel edges that PyTorch takes the pattern for a dense matrix.
+        return reference.score(query, key, sequences)
     pattern = sequences.pattern.to(query.dtype)
     return torch.sparse.sampled_addmm(pattern, query, key.t(), beta=0.0).values()
 

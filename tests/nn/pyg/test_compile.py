@@ -125,6 +125,48 @@ def test_the_trace_of_a_compiled_layer_is_the_same(options):
         assert torch.equal(found.winner, trace.winner)
 
 
+EDGE_LAYERS = {
+    "both": lambda: layer(edge_dim=3),
+    "weights": lambda: layer(readout="sum"),
+    "two hops": lambda: layer(edge_dim=3, hops=2, threshold=0.5, readout="mean"),
+    "other way": lambda: layer(edge_dim=3, flow="target_to_source", order="degree"),
+    "no self entries": lambda: layer(edge_dim=3, add_self_loops=False),
+    "native": lambda: layer(edge_dim=3, backend="native"),
+    "stack": lambda: stack([layer(edge_dim=3, seed=seed) for seed in (1, 2)]),
+    "stack of hops": lambda: stack([layer(edge_dim=3, hops=2, threshold=limit) for limit in (0.2, 0.5)]),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "both" else pytest.param(name, marks=slow) for name in EDGE_LAYERS]
+)
+def test_edges_that_carry_something(name):
+    """One graph for all sizes, with the gradients of what edges carry and with the trace."""
+    if name == "native":
+        pytest.importorskip("numba")
+    conv = EDGE_LAYERS[name]()
+    compiled, counter = _compile(conv, "aot_eager")
+    traced, _ = _compile(conv, "aot_eager")
+    frames = []
+    for x, edges in GRAPHS:
+        given = [x, features(edges.size(1), 1, seed=1)[:, 0], features(edges.size(1), 3, seed=2)]
+        given = [tensor.clone().requires_grad_() for tensor in given[: 2 if name == "weights" else 3]]
+        results = []
+        for module in (conv, compiled):
+            out = module(given[0], edges, *given[1:])
+            loss = (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum()
+            results.append([out, *torch.autograd.grad(loss, [*given, *conv.parameters()])])
+        assert_same_up_to_rounding(results[1], results[0], roundings=32)
+        frames.append(counter.frame_count)
+        if "stack" not in name:
+            _, trace = conv(given[0], edges, *given[1:], return_trace=True)
+            _, found = traced(given[0], edges, *given[1:], return_trace=True)
+            entries = int(found.ptr[-1])
+            assert torch.equal(found.index[:entries], trace.index)
+            assert torch.equal(found.edge[:entries], trace.edge)
+    assert frames[0] == frames[1]  # the second size found the code of the first
+
+
 @slow
 def test_a_bipartite_graph():
     conv = layer((5, 3))
@@ -145,8 +187,8 @@ def test_a_bipartite_graph():
 @slow
 def test_a_subclass_with_messages_of_its_own():
     class Half(Node2SeqConv):
-        def message(self, x_j, alpha):
-            return 0.5 * x_j
+        def message(self, x_j, alpha, edge_weight, edge_attr):
+            return 0.5 * super().message(x_j, alpha, edge_weight, edge_attr)
 
     torch.manual_seed(0)
     _assert_compiles(Half(5, 4), "aot_eager")

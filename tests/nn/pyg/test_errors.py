@@ -267,15 +267,20 @@ def test_size_that_does_not_match_the_features():
     )
 
 
-@pytest.mark.parametrize("value", [torch.rand(300_000), torch.full((2,), 9.0), (9, 9)])
-def test_something_after_the_edges(value):
+@pytest.mark.parametrize("value", [torch.rand(300_000), torch.full((2,), 9.0)])
+def test_weights_of_other_edges(value):
     assert _text(layer(), features(), EDGES, value) == (
-        f"a {type(value).__name__} after edge_index: this layer takes neither edge weights nor attributes. "
-        "Leave it out; pass the number of nodes by name, as size=(num_sources, num_targets)."
+        f"edge_weight has shape {list(value.shape)}: there are {EDGES.size(1)} edges. "
+        "Pass shape [num_edges], in the order of edge_index."
+    )
+
+
+def test_the_size_after_the_edges():
+    assert _text(layer(), features(), EDGES, (9, 9)) == (
+        "edge_weight is a tuple: it is a tensor with a row for each edge. "
+        "Pass a tensor; the number of nodes goes by name, as size=(num_sources, num_targets)."
     )
     layer()(features(), EDGES, None)  # no weights
-    with pytest.raises(TypeError, match="edge_weight"):
-        layer()(features(), EDGES, edge_weight=value)
 
 
 @pytest.mark.parametrize(

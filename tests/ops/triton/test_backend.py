@@ -41,9 +41,13 @@ def _layer_step(backend: str, dtype: torch.dtype, **options: Any) -> list[Tensor
         parameter.data = torch.randint(-2, 3, parameter.shape).float()
     conv = conv.to(DEVICE, dtype)
     x = torch.randint(-2, 3, (40, 4)).to(DEVICE, dtype).requires_grad_()
-    out, trace = conv(x, edge_index.to(DEVICE), return_trace=True)
+    carried = []
+    if conv.edge_dim is not None:
+        carried = [torch.randint(-2, 3, shape) for shape in ((300,), (300, conv.edge_dim))]
+        carried = [values.to(DEVICE, dtype).requires_grad_() for values in carried]
+    out, trace = conv(x, edge_index.to(DEVICE), *carried, return_trace=True)
     direction = torch.randint(-2, 3, out.shape).to(DEVICE, dtype)
-    grads = torch.autograd.grad((out * direction).sum(), [x, *conv.parameters()])
+    grads = torch.autograd.grad((out * direction).sum(), [x, *carried, *conv.parameters()])
     return [out, *grads, *(value for value in trace if value is not None)]
 
 
@@ -55,6 +59,10 @@ def _layer_step(backend: str, dtype: torch.dtype, **options: Any) -> list[Tensor
         {"readout": "max", "hops": 2},
         {"readout": "sum", "hops": 2, "nonlocal_order": "local-first"},
         {"readout": "max", "order": "degree"},
+        {"readout": "max", "edge_dim": 2},
+        {"readout": "sum", "edge_dim": 2, "order": "degree"},
+        {"readout": "sum", "edge_dim": 1, "hops": 2},
+        {"readout": "max", "edge_dim": 1, "hops": 2, "nonlocal_order": "local-first"},
     ],
     ids=str,
 )
