@@ -85,7 +85,7 @@ class Selection:
     def step(self, key: Tensor, backend: str, runs: int = 1) -> Callable[[], Any]:
         """One selection; of so many runs at once."""
         key = key.view(runs, -1, key.size(-1)) if runs > 1 else key
-        module = ops.choose_backend(backend, key, runs * self.sequences.rows.num_entries)
+        module = ops.choose_backend(backend, key)
         return lambda: ops.rank(key, key, self.sequences, hops=HOPS, backend=module)
 
 

@@ -60,7 +60,7 @@ class LayerBenchmark:
     @property
     def auto_backend(self) -> str:
         """The name of the backend that ``auto`` chooses on this graph."""
-        module = ops.choose_backend("auto", self.x, self.entries)
+        module = ops.choose_backend("auto", self.x)
         return module.__name__.removeprefix(f"{ops.__name__}.").split(".")[0]
 
     def pyg(self, layer: nn.Module, name: str = "GATConv") -> BenchmarkRow:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
-from node2seq.ops.dispatch import fused_kernels, loops_for
+from node2seq.ops.dispatch import compiled_loops, fused_kernels
 from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences
 from node2seq.ops.tracing import is_tracing
 
@@ -58,14 +60,13 @@ def build_sequences(
         add_self_loops (bool): Whether each node is its own source.
         merge_duplicates (bool): Whether an edge that is listed twice counts once.
         expect_backward (bool): Whether what a backward pass reads is built at once, where that is cheaper.
-        backend (str): The user's choice; kernels are left alone by those who chose to do without.
+        backend (str): The user's choice; loops and kernels are left alone by those who chose others.
     """
     source, target = source.long(), target.long()
     choices = {"add_self_loops": add_self_loops, "merge_duplicates": merge_duplicates}
-    fuses = source.is_cuda and backend in ("auto", "triton") and not is_tracing()
-    kernels = fused_kernels() if fuses and source.numel() + num_targets < MOST_ENTRIES else None
-    if kernels is not None:
-        built = kernels.build(
+    builder = None if is_tracing() else _builder(source, num_targets, backend)
+    if builder is not None:
+        built = builder.build(
             source, target, num_sources, num_targets, **choices, expect_backward=expect_backward
         )
         if built is not None:  # otherwise an id does not exist, which is reported below
@@ -81,7 +82,7 @@ def build_sequences(
             key = torch.where(source == target, dropped, key)
         loops = torch.arange(min(num_sources, num_targets), device=source.device)
         key = torch.cat([key, loops * span + loops])
-    key = _ascending(key, dropped + 1)
+    key = key.sort().values
     if is_tracing():
         key, ptr = _rows_of_fixed_size(key, span, num_targets, merge_duplicates)
     else:
@@ -108,8 +109,8 @@ def _rows_of_fixed_size(
     return key, torch.cat([key.new_zeros(1), length[:num_targets].cumsum(0)])
 
 
-def _ascending(key: Tensor, end: int) -> Tensor:
-    """Whole numbers from 0 to ``end - 1`` in their order."""
-    on_cpu = key.device.type == "cpu" and not is_tracing()
-    loops = loops_for(key.numel()) if on_cpu else None
-    return key.sort().values if loops is None else loops.sort_numbers(key, end)
+def _builder(source: Tensor, num_targets: int, backend: str) -> ModuleType | None:
+    """The backend that sorts such edges in a pass of its own, if there is one."""
+    if source.is_cuda and backend in ("auto", "triton"):
+        return fused_kernels() if source.numel() + num_targets < MOST_ENTRIES else None
+    return compiled_loops() if source.device.type == "cpu" and backend in ("auto", "native") else None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.dispatch import loops_for
+from node2seq.ops.dispatch import compiled_loops
 from node2seq.ops.sequences import Rows, Sequences
 from node2seq.ops.tracing import lasting
 
@@ -70,7 +70,7 @@ class Candidates:
         """Every node's candidates, unless they are too many to keep."""
         everyone = torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
         most = most_kept(everyone.device)
-        loops = loops_for(self.sequences.rows.num_entries) if everyone.device.type == "cpu" else None
+        loops = compiled_loops() if everyone.device.type == "cpu" else None
         if loops is not None:
             lists = loops.find_lists(self.sequences, self.hops, most)
             if lists is None:

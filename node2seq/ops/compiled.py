@@ -145,7 +145,7 @@ class Call(NamedTuple):
         first, second = given
         graph = GraphNumbers(*self.graph)
         sequences = graph.find(self.edge_index, self.backend).copies(graph.copies)
-        backend = choose_backend(self.backend, first, sequences.rows.num_entries)
+        backend = choose_backend(self.backend, first)
         if self.function == "attention":
             weights = backend.attention(first, second, sequences, self.number)
             return graph.pad(weights, self.edge_index)

@@ -49,8 +49,6 @@ BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}
 BACKEND_NAMES = ("auto", *BACKENDS, "native", "triton")
 
 NATIVE_DTYPES = (torch.float32, torch.float64)
-# Below so many entries, the seconds that numba takes to load are better spent on training.
-_FEWEST_ENTRIES = 2**13
 
 _CANNOT_EXPORT = {
     "eager": "its grouped sorts depend on values",
@@ -67,13 +65,15 @@ def check_backend(name: str) -> None:
     check_choice("backend", name, BACKEND_NAMES)
 
 
-def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
+def choose_backend(name: str, x: Tensor) -> Any:
     """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot.
+
+    The choice depends on what is installed and on the features' type and device, not on the graph: so it is
+    the same in every process, and with it every bit of the results.
 
     Args:
         name (str): The user's choice.
         x (torch.Tensor): The features that it is to work on.
-        entries (int): The number of entries of all sequences together; few are not worth loading numba.
     """
     if torch.compiler.is_compiling():
         if not is_exporting():
@@ -86,7 +86,7 @@ def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
             )
         return reference
     if name == "auto":
-        return fastest_for(x, entries) or eager
+        return fastest_for(x) or eager
     if name == "native":
         return _native_for(x)
     if name == "triton":
@@ -94,16 +94,16 @@ def choose_backend(name: str, x: Tensor, entries: int = 0) -> Any:
     return BACKENDS[name]
 
 
-def fastest_for(x: Tensor, entries: int) -> ModuleType | None:
-    """The loops or the kernels if they can work on such values; few entries are not worth loading them."""
+def fastest_for(x: Tensor) -> ModuleType | None:
+    """The loops or the kernels if they can work on such values."""
     if x.is_cuda:
         return fused_kernels() if x.dtype == torch.float32 else None
-    return loops_for(entries) if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None
+    return compiled_loops() if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None
 
 
-def loops_for(entries: int) -> ModuleType | None:
-    """The backend of loops, but nothing for a graph of so few entries that it is not worth loading them."""
-    return _load("native", "numba") if entries >= _FEWEST_ENTRIES else None
+def compiled_loops() -> ModuleType | None:
+    """The backend of loops that numba compiles, or nothing without numba."""
+    return _load("native", "numba")
 
 
 def fused_kernels() -> ModuleType | None:
@@ -124,7 +124,7 @@ def _load(name: str, needed: str) -> ModuleType | None:
 
 def _native_for(x: Tensor) -> ModuleType:
     """The compiled loops, or an error if they cannot work on ``x``."""
-    loops = _load("native", "numba")
+    loops = compiled_loops()
     if loops is None:
         raise Node2SeqError(
             "backend='native'",

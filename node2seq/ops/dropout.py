@@ -65,7 +65,7 @@ def counter_dropout(
     if fuses and is_tracing and not is_exporting():
         rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)
         return _drop_compiled(x, rate, rates, seed, step, layer, nodes, whole_rows)[0]
-    kernels = None if is_tracing else fastest_for(x, x.numel())
+    kernels = None if is_tracing else fastest_for(x)
     if kernels is not None:
         # A module counts its steps up in place: the backward pass needs this one.
         now = {"seed": seed.clone(), "step": step.clone(), "layer": layer}

@@ -59,7 +59,7 @@ def rank(
     given, key = query, key.flatten(0, -2)
     query = key if is_shared else query.flatten(0, -2)
     if isinstance(backend, str):
-        backend = choose_backend(backend, key, union.rows.num_entries)
+        backend = choose_backend(backend, key)
     if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
         return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed, edges)
     with torch.no_grad():

@@ -16,6 +16,8 @@ MOST_ENTRIES = 2**31 - 2**16
 # Rows are sorted and searched in groups of similar length, each padded to the group's width. Two widths per
 # power of two keep the padding under a fifth of the entries on a power-law graph; one width costs a third.
 _WIDTH_STEPS = (1.0, 1.5)
+# A graph of so few entries, padding included, is one group: each group costs the time of some twenty calls.
+_FEW_ENTRIES = 2**15
 
 
 class Rows:
@@ -61,6 +63,9 @@ class Rows:
         """Rows of similar length: ``(rows, shortest, width)`` with every length from shortest to width."""
         length = self.length()
         longest = int(length.max()) if length.numel() else 0
+        if longest and length.numel() * longest <= _FEW_ENTRIES:
+            rows = length.nonzero().view(-1)
+            return [(rows, int(length[rows].min()), longest)]
         widths = [1, 2]
         while widths[-1] < longest:
             power = 2 ** (len(widths) // 2)

@@ -91,7 +91,7 @@ class SparseRows:
         return self._sum(table, self.sequences.copies(self.size(0))).view(-1, rows, weight.size(-2))
 
     def _sum(self, table: Tensor, sequences: Sequences) -> Tensor:
-        backend = fastest_for(table, sequences.rows.num_entries) or eager
+        backend = fastest_for(table) or eager
         return backend.aggregate(table, sequences, self.values.reshape(-1))
 
 

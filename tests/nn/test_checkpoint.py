@@ -115,6 +115,11 @@ def dropped_alike(out: Tensor, x: Tensor) -> bool:
     return torch.equal(out == 0, x.grad == 0)
 
 
+def squared(drop: nn.Module, x: Tensor) -> Tensor:
+    """A pass that keeps something for its backward pass, so that there is something to recompute."""
+    return drop(x).square()
+
+
 @reentrant
 @pytest.mark.parametrize(
     "p", [0.5, torch.tensor([0.3, 0.6], dtype=torch.float64)], ids=["one run", "two runs"]
@@ -173,12 +178,12 @@ def test_passes_that_start_from_the_same_generator_state(reentrant: bool) -> Non
     outputs = []
     for x in inputs:
         torch.manual_seed(0)
-        outputs.append(checkpoint(drop, x, use_reentrant=reentrant))
+        outputs.append(checkpoint(squared, drop, x, use_reentrant=reentrant))
     for out, x in zip(outputs, inputs, strict=True):
         out.sum().backward()
         assert dropped_alike(out, x)
     torch.manual_seed(0)
-    later = checkpoint(drop, inputs[0], use_reentrant=reentrant)
+    later = checkpoint(squared, drop, inputs[0], use_reentrant=reentrant)
     assert not torch.equal(later, outputs[0])  # none of them is under way any more
 
 
@@ -195,7 +200,7 @@ def test_selective_checkpoints() -> None:
 @reentrant
 def test_without_the_generators_state_there_is_an_error(reentrant: bool) -> None:
     drop, x = Dropout(0.5, 0), torch.ones(20, 5, requires_grad=True)
-    out = checkpoint(drop, x, use_reentrant=reentrant, preserve_rng_state=False)
+    out = checkpoint(squared, drop, x, use_reentrant=reentrant, preserve_rng_state=False)
     with pytest.raises(Node2SeqError, match="preserve_rng_state=True"):
         out.sum().backward()
 
@@ -222,7 +227,7 @@ def test_little_is_kept(reentrant: bool) -> None:
     before = len(steps._passes)
     drop, x = Dropout(0.5, 0), torch.ones(20, 5, requires_grad=True)
     for _ in range(200):
-        checkpoint(drop, x, use_reentrant=reentrant).sum().backward()
+        checkpoint(squared, drop, x, use_reentrant=reentrant).sum().backward()
     passes = steps._passes.get(drop.seed)
     assert passes is not None
     assert sum(map(len, passes[:2])) <= 64

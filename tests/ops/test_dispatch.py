@@ -14,7 +14,7 @@ def test_triton_asked_for_without_a_gpu_is_an_error():
     conv = Node2SeqConv(3, 3, backend="triton")
     with pytest.raises(Node2SeqError, match=r"backend='triton'.*Use backend='auto'"):
         conv(torch.ones(2, 3), torch.tensor([[0], [1]]))
-    assert ops.choose_backend("auto", torch.ones(2)) is ops.BACKENDS["eager"]
+    assert ops.choose_backend("auto", torch.ones(2)).__name__ != "node2seq.ops.triton"
 
 
 @pytest.mark.slow

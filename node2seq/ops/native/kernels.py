@@ -24,8 +24,6 @@ _REGROUP = {"reassoc", "contract"}
 _LONGEST_SUM = 64
 # So many keys are sorted by counting, for each, the smaller ones: a loop without branches.
 _COUNTED = 96
-# Edges are sorted by so many bits at once.
-_DIGIT = 11
 # Rows lie anywhere in memory: they are asked for so many entries before they are needed.
 _AHEAD = 8
 _CACHE_LINE = 64
@@ -186,27 +184,82 @@ def _sort(keys: Any, items: Any, spare_keys: Any, spare_items: Any, place: Any) 
         _sort_many(keys, items, spare_keys, spare_items)
 
 
+# Edges to sequences ############################################################
+
+
+@_inlined
+def _to_starts(counts: Any) -> None:
+    """The number of items of each bucket, one place further on, becomes where each of them starts."""
+    for j in range(1, counts.size):
+        counts[j] += counts[j - 1]
+
+
 @_compiled
-def sort_numbers(_first: Any, _last: Any, numbers: Any, spare: Any, bits: Any) -> None:
-    """Whole numbers of so many bits from zero up, ascending, in place; one piece of work."""
-    ends = np.empty(1 << _DIGIT, np.int64)
-    source, sink = numbers, spare
-    for shift in range(0, bits, _DIGIT):
-        for value in range(ends.size):
-            ends[value] = 0
-        for e in range(source.size):
-            ends[(source[e] >> shift) & (ends.size - 1)] += 1
-        total = 0
-        for value in range(ends.size):
-            total += ends[value]
-            ends[value] = total - ends[value]
-        for e in range(source.size):
-            value = (source[e] >> shift) & (ends.size - 1)
-            sink[ends[value]] = source[e]
-            ends[value] += 1
-        source, sink = sink, source
-    if ((bits + _DIGIT - 1) // _DIGIT) % 2:
-        _copy(numbers, spare)
+def count_edges(
+    _first: Any, _last: Any, source: Any, target: Any, self_entries: Any, by_source: Any, by_target: Any
+) -> None:
+    """How many edges leave and reach each node, self entries among them; a wrong id: by_target[0] = −1.
+
+    Counting and sorting all edges is one piece of work each, which cannot be cut.
+    """
+    for j in range(by_source.size):
+        by_source[j] = 0 < j <= self_entries
+    for i in range(by_target.size):
+        by_target[i] = 0 < i <= self_entries
+    for e in range(source.size):
+        j, i = source[e], target[e]
+        if not (0 <= j < by_source.size - 1 and 0 <= i < by_target.size - 1):
+            by_target[0] = -1
+            return
+        if self_entries == 0 or i != j:
+            by_source[j + 1] += 1
+            by_target[i + 1] += 1
+    _to_starts(by_source)
+    _to_starts(by_target)
+
+
+@_compiled
+def sort_edges(
+    _first: Any,
+    _last: Any,
+    source: Any,
+    target: Any,
+    self_entries: Any,
+    merges: Any,
+    by_source: Any,
+    ptr: Any,
+    row: Any,
+    index: Any,
+) -> None:
+    """Sorts edges by source, then by target: within a row, sources ascend. Rows close up over duplicates.
+
+    What is left behind the last row is not used: ``ptr`` tells where it ends.
+    """
+    first_source = by_source.copy()
+    targets = np.empty(index.size, by_source.dtype)
+    for i in range(self_entries):
+        targets[by_source[i]] = i
+        by_source[i] += 1
+    for e in range(source.size):
+        if self_entries == 0 or source[e] != target[e]:
+            targets[by_source[source[e]]] = target[e]
+            by_source[source[e]] += 1
+    ends, sources = ptr.astype(by_source.dtype), np.empty(index.size, by_source.dtype)
+    for j in range(first_source.size - 1):
+        for place in range(first_source[j], first_source[j + 1]):
+            i = targets[place]
+            sources[ends[i]] = j
+            ends[i] += 1
+    free = 0
+    for i in range(ptr.size - 1):
+        start, end = ptr[i], ptr[i + 1]
+        ptr[i] = free
+        for e in range(start, end):
+            if not merges or e == start or sources[e] != sources[e - 1]:
+                index[free] = sources[e]
+                row[free] = i
+                free += 1
+    ptr[ptr.size - 1] = free
 
 
 # Equations 2 and 3 #############################################################
@@ -596,22 +649,26 @@ def _fetch_entry(s: Any, ptr: Any, target: Any, entry: Any, place: Any) -> None:
 
 
 @_inlined
-def _fetch_taps(table: Any, node: Any, q: Any, windows: Any) -> None:
+def _fetch_taps(kernel_size: Any, table: Any, node: Any, q: Any, windows: Any) -> None:
     """Asks for what a node at position q adds to windows: the taps from q − windows + 1 to q."""
     start = table.ctypes.data + node * table.strides[0]
-    low, high = max(0, q - windows + 1), min(table.shape[1], q + 1)
+    low, high = max(0, q - windows + 1), min(kernel_size, q + 1)
     for place in range(start + low * table.strides[1], start + high * table.strides[1], _CACHE_LINE):
         _prefetch(place)
 
 
 @_compiled
-def window_max(first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out: Any, winner: Any) -> None:
+def window_max(
+    first: Any, last: Any, kernel_size: Any, projected: Any, ptr: Any, nodes: Any, out: Any, winner: Any
+) -> None:
     """The largest window sum of each channel, and the first window that reaches it.
+
+    What lies behind the taps in a projected row is added to the maximum of the node's own sequence.
 
     Entry by entry, so that all that is needed of a node is read at once: at position q it stands under tap t
     of the window that begins at q − t. The sums of the windows that are not yet complete lie in a ring.
     """
-    kernel_size, channels = projected.shape[1], projected.shape[2]
+    channels, with_root = projected.shape[2], projected.shape[1] > kernel_size
     ring = np.empty((kernel_size, channels), projected.dtype)
     best, at = np.empty(channels, projected.dtype), np.empty(channels, winner.dtype)
     for i in range(first, last):
@@ -620,13 +677,14 @@ def window_max(first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out:
         if i + 1 < last:
             following = ptr[i + 2] - ptr[i + 1]
             for q in range(min(following, _AHEAD)):
-                _fetch_taps(projected, nodes[ptr[i + 1] + q], q, max(following - kernel_size + 1, 1))
+                windows_there = max(following - kernel_size + 1, 1)
+                _fetch_taps(kernel_size, projected, nodes[ptr[i + 1] + q], q, windows_there)
         for c in range(channels):
             best[c] = 0
             at[c] = 0
         for q in range(length):
             if q + _AHEAD < length:
-                _fetch_taps(projected, nodes[start + q + _AHEAD], q + _AHEAD, windows)
+                _fetch_taps(kernel_size, projected, nodes[start + q + _AHEAD], q + _AHEAD, windows)
             node = nodes[start + q]
             low = max(0, q - windows + 1)
             slot = (q - low) % kernel_size
@@ -652,19 +710,30 @@ def window_max(first: Any, last: Any, projected: Any, ptr: Any, nodes: Any, out:
                 for c in range(channels):
                     best[c] = ring[0, c]
         for c in range(channels):
-            out[i, c] = best[c]
+            out[i, c] = best[c] + projected[i, kernel_size, c] if with_root else best[c]
             winner[i, c] = at[c]
 
 
 @_compiled
 def window_max_scatter(
-    first: Any, last: Any, grad: Any, winner: Any, ptr: Any, nodes: Any, block: Any, out: Any
+    first: Any,
+    last: Any,
+    kernel_size: Any,
+    grad: Any,
+    winner: Any,
+    ptr: Any,
+    nodes: Any,
+    block: Any,
+    out: Any,
 ) -> None:
     """Adds each channel's gradient to the rows under its winner, for blocks of channels."""
-    kernel_size, channels = out.shape[1], out.shape[2]
+    channels, with_root = out.shape[2], out.shape[1] > kernel_size
     low, high = first * block, min(last * block, channels)
     for i in range(ptr.size - 1):
         end = ptr[i + 1]
+        if with_root:
+            for c in range(low, high):
+                out[i, kernel_size, c] = grad[i, c]
         for c in range(low, high):
             start = ptr[i] + winner[i, c]
             for t in range(min(kernel_size, end - start)):
@@ -675,6 +744,7 @@ def window_max_scatter(
 def window_max_gather(
     first: Any,
     last: Any,
+    kernel_size: Any,
     grad: Any,
     winner: Any,
     ptr: Any,
@@ -685,12 +755,14 @@ def window_max_gather(
     out: Any,
 ) -> None:
     """The same by source: an entry at position q stood under tap t of the window that began at q − t."""
-    kernel_size, channels = out.shape[1], out.shape[2]
+    channels, with_root = out.shape[2], out.shape[1] > kernel_size
     zero = grad.dtype.type(0)
     for j in range(first, last):
         for t in range(kernel_size):
             for c in range(channels):
                 out[j, t, c] = 0
+        if with_root:
+            _copy(out[j, kernel_size], grad[j])
         for s in range(source_ptr[j], source_ptr[j + 1]):
             _fetch_entry(min(s + 2 * _AHEAD, target.size - 1), ptr, target, entry, place)
             soon = target[min(s + _AHEAD, target.size - 1)]
@@ -707,12 +779,15 @@ def window_max_gather(
 
 
 @_compiled
-def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) -> None:
+def window_sum(
+    first: Any, last: Any, kernel_size: Any, is_mean: Any, x: Any, ptr: Any, nodes: Any, out: Any
+) -> None:
     """What each tap meets over all windows: position q lies under the taps from q − windows + 1 to q.
 
-    What lies under every tap, the core, is summed once; the first and last few are added one by one.
+    What lies under every tap, the core, is summed once; the first and last few are added one by one. Behind
+    the taps comes the node's own row, if there is room for it.
     """
-    kernel_size, channels = out.shape[1], out.shape[2]
+    channels, with_root = out.shape[2], out.shape[1] > kernel_size
     part, core = np.empty(channels, x.dtype), np.empty(channels, x.dtype)
     for i in range(first, last):
         start, length = ptr[i], ptr[i + 1] - ptr[i]
@@ -745,12 +820,21 @@ def window_sum(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, out: Any) ->
             for t in range(q - windows + 1, kernel_size):
                 for c in range(channels):
                     out[i, t, c] += x[node, c]
+        if is_mean:
+            count = x.dtype.type(windows)
+            for t in range(kernel_size):
+                for c in range(channels):
+                    out[i, t, c] /= count
+        if with_root:
+            _copy(out[i, kernel_size], x[i])
 
 
 @_compiled
 def window_sum_gather(
     first: Any,
     last: Any,
+    kernel_size: Any,
+    is_mean: Any,
     grad: Any,
     ptr: Any,
     source_ptr: Any,
@@ -760,7 +844,8 @@ def window_sum_gather(
     out: Any,
 ) -> None:
     """The same by source: the gradients of all windows in which it stood under each tap."""
-    kernel_size, channels = out.shape[1], out.shape[2]
+    channels, with_root = out.shape[2], out.shape[1] > kernel_size
+    one = grad.dtype.type(1)
     part, core = np.empty((kernel_size, channels), grad.dtype), np.empty(channels, grad.dtype)
     for j in range(first, last):
         for t in range(kernel_size):
@@ -777,17 +862,20 @@ def window_sum_gather(
                 _fetch(grad, target[min(s + _AHEAD, target.size - 1)])
                 i, q = target[s], place[entry[s]]
                 windows = max(ptr[i + 1] - ptr[i] - kernel_size + 1, 1)
+                share = one / grad.dtype.type(windows) if is_mean else one
                 low, high = max(0, q - windows + 1), min(kernel_size, q + 1)
                 if high - low == kernel_size:
                     for c in range(channels):
-                        core[c] += grad[i, c]
+                        core[c] += share * grad[i, c]
                 else:
                     for t in range(low, high):
                         for c in range(channels):
-                            part[t, c] += grad[i, c]
+                            part[t, c] += share * grad[i, c]
             for t in range(kernel_size):
                 for c in range(channels):
                     out[j, t, c] += part[t, c] + core[c]
+        if with_root:
+            _copy(out[j, kernel_size], grad[j])
 
 
 # Dropout #######################################################################

@@ -17,7 +17,7 @@ from node2seq.ops.sequences import Sequences
 from node2seq.ops.tracing import lasting
 
 # Ids and places are stored with 32 bits where they fit: half the memory traffic.
-_LARGEST_INT32 = 2**31 - 1
+LARGEST_INT32 = 2**31 - 1
 # Work is cut so that a part is worth handing over, and that there are enough parts to even out.
 _ENTRIES_PER_PART = 2**13
 _MOST_PARTS = 64
@@ -26,8 +26,10 @@ _MOST_PARTS = 64
 def cut_evenly(ptr: Tensor) -> list[int]:
     """Rows at which to cut, so that the parts hold about as many entries; a row counts as one more."""
     rows = ptr.numel() - 1
+    parts = min((int(ptr[-1]) + rows) // _ENTRIES_PER_PART, _MOST_PARTS)
+    if parts <= 1:
+        return [0, rows]
     work = ptr + torch.arange(rows + 1)
-    parts = min(max(int(work[-1]) // _ENTRIES_PER_PART, 1), _MOST_PARTS)
     cuts = torch.searchsorted(work, work[-1] * torch.arange(1, parts) // parts)
     return [0, *cuts.unique_consecutive().tolist(), rows]
 
@@ -53,7 +55,7 @@ class CpuPlan:
         self.rows = sequences.rows
         self.num_sources = sequences.num_sources
         entries = self.rows.num_entries
-        self.dtype = torch.int32 if max(entries, self.num_sources) <= _LARGEST_INT32 else torch.int64
+        self.dtype = torch.int32 if max(entries, self.num_sources) <= LARGEST_INT32 else torch.int64
         self.ptr = self.rows.ptr.to(self.dtype).numpy()
         self.index = sequences.index.to(self.dtype)
         self.longest = int(self.rows.length().max()) if self.rows.num_rows else 0
@@ -82,13 +84,6 @@ class CpuPlan:
         """The place of each entry in its row as the graph has it, [E]."""
         with lasting():
             return self.rows.position().to(self.dtype)
-
-
-def sort_numbers(numbers: Tensor, end: int) -> Tensor:
-    """Sorts whole numbers from 0 to ``end - 1``, ascending."""
-    numbers = numbers.clone()
-    run(kernels.sort_numbers, [0, 1], numbers, torch.empty_like(numbers), max(end - 1, 0).bit_length())
-    return numbers
 
 
 def plan_of(sequences: Sequences) -> CpuPlan:

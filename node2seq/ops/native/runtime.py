@@ -45,7 +45,7 @@ def run(kernel: Any, cuts: Sequence[int], *arguments: Any) -> None:
         *arguments: What it works on; tensors are handed over as arrays on the same memory.
     """
     RUNS[kernel.__name__] += 1
-    arrays = [value.detach().numpy() if isinstance(value, Tensor) else value for value in arguments]
+    arrays = [value.numpy(force=True) if isinstance(value, Tensor) else value for value in arguments]
     threads = min(torch.get_num_threads(), len(cuts) - 1)
     if threads <= 1:
         kernel(cuts[0], cuts[-1], *arrays)

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import layout_of
+from node2seq.ops.native.root_features import split_taps
 from node2seq.ops.native.runtime import Scratch, run
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
@@ -19,48 +20,66 @@ from node2seq.ops.sequences import Sequences
 _LONGEST_ROW = 64
 
 
-def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences | Layout) -> Tensor:
-    """Equations 5 and 6 with the sum over windows; see :func:`reference.convolve_sum`."""
+def convolve_sum(
+    x: Tensor,
+    weight: Tensor,
+    sequences: Sequences | Layout,
+    root: Tensor | None = None,
+    *,
+    is_mean: bool = False,
+) -> Tensor:
+    """Equations 5 and 6 with the sum over windows, or their mean; see :func:`reference.convolve_sum`.
+
+    With a root, [D, C] or each run's, its product with each node's own row is added.
+    """
     layout = sequences if isinstance(sequences, Layout) else layout_of(sequences)
-    return _ConvolveSum.apply(x, weight, layout)  # pyright: ignore[reportReturnType]
+    return _ConvolveSum.apply(x, weight, root, layout, is_mean)  # pyright: ignore[reportReturnType]
 
 
 class _ConvolveSum(torch.autograd.Function):
     """Keeps what it was given, and no table."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, layout: Layout) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, layout: Layout, is_mean: bool
+    ) -> Tensor:
         plan, x, (*runs, kernel_size, _, channels) = layout.plan, x.contiguous(), weight.shape
-        ctx.save_for_backward(x, weight)
-        ctx.layout = layout
-        summed = Scratch((plan.rows.num_rows, kernel_size, x.size(-1)), x.dtype)
-        run(kernels.window_sum, plan.cuts, x, plan.ptr, layout.index, summed.tensor)
-        by_run = summed.tensor.view(*runs, -1, kernel_size * x.size(-1))
-        out = (by_run @ weight.flatten(-3, -2)).view(-1, channels)
+        # One product for every tap and for the own rows, [(K + 1) * C, D].
+        taps = weight.flatten(-3, -2)
+        taps = taps if root is None else torch.cat([taps, root.mT], dim=-2)
+        ctx.save_for_backward(x, taps)
+        ctx.layout, ctx.readout = layout, (kernel_size, is_mean)
+        summed = Scratch((plan.rows.num_rows, taps.size(-2) // x.size(-1), x.size(-1)), x.dtype)
+        run(kernels.window_sum, plan.cuts, *ctx.readout, x, plan.ptr, layout.index, summed.tensor)
+        by_run = summed.tensor.view(*runs, -1, taps.size(-2))
+        out = (by_run @ taps).view(-1, channels)
         del summed, by_run
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight = ctx.saved_tensors
-        *runs, kernel_size, _, channels = weight.shape
-        # The gradients of the windows in which each source stood under each tap, [M, K, D].
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        x, taps = ctx.saved_tensors
+        (*runs, _, channels), products = taps.shape, taps.size(-2) // x.size(-1)
+        # The gradients of the windows in which each source stood under each tap, and of its own row.
         plan, by_source = ctx.layout.plan, ctx.layout.plan.transposed
-        table = Scratch((plan.num_sources, kernel_size, channels), grad.dtype)
+        table = Scratch((plan.num_sources, products, channels), grad.dtype)
+        given = (*ctx.readout, grad.contiguous(), plan.ptr)
         walk = (by_source.ptr, by_source.target, by_source.entry, ctx.layout.place)
-        run(kernels.window_sum_gather, by_source.cuts, grad.contiguous(), plan.ptr, *walk, table.tensor)
-        by_run = table.tensor.view(*runs, -1, kernel_size * channels)
-        grad_x = grad_weight = None
+        run(kernels.window_sum_gather, by_source.cuts, *given, *walk, table.tensor)
+        by_run = table.tensor.view(*runs, -1, products * channels)
+        grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
-            taps = weight.mT.flatten(-3, -2)
+            taps = taps.unflatten(-2, (products, -1)).mT.flatten(-3, -2)
             parts = zip(by_run.split(_LONGEST_ROW, -1), taps.split(_LONGEST_ROW, -2), strict=True)
             grad_x = torch.matmul(*next(parts))
             for part in parts:
                 grad_x = grad_x.baddbmm_(*part) if runs else grad_x.addmm_(*part)
             grad_x = grad_x.view(x.shape)
-        if ctx.needs_input_grad[1]:
-            grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run  # [C, K * D]
-            grad_weight = grad_taps.unflatten(-1, (kernel_size, -1)).transpose(-3, -2)
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
+            grad_weight, grad_root = split_taps(grad_taps, products, ctx.readout[0])
         del table, by_run
-        return grad_x, grad_weight, None
+        return grad_x, grad_weight, grad_root, None, None

@@ -181,21 +181,21 @@ def test_same_bits_whatever_the_number_of_threads():
     assert len(plan.cuts) > 5
     assert len(by_source.cuts) > 5
     generator = torch.Generator().manual_seed(0)
-    x, table = torch.randn(600, 40, generator=generator), torch.randn(600, 3, 40, generator=generator)
+    x, table = torch.randn(600, 40, generator=generator), torch.randn(600, 4, 40, generator=generator)
     kernels = native.kernels
 
     def run() -> list[Tensor]:
         ranking = native.score_and_rank(x, x, sequences)
         ranked = ranking.layout
         out, winner = torch.empty(600, 40), torch.empty(600, 40, dtype=torch.int32)
-        pool.run(kernels.window_max, plan.cuts, table, plan.ptr, ranked.index, out, winner)
-        scattered, gathered = torch.zeros(600, 3, 40), torch.empty(600, 3, 40)
-        pool.run(kernels.window_max_scatter, range(4), x, winner, plan.ptr, ranked.index, 16, scattered)
+        pool.run(kernels.window_max, plan.cuts, 3, table, plan.ptr, ranked.index, out, winner)
+        scattered, gathered = torch.zeros(600, 4, 40), torch.empty(600, 4, 40)
+        pool.run(kernels.window_max_scatter, range(4), 3, x, winner, plan.ptr, ranked.index, 16, scattered)
         walk = (by_source.ptr, by_source.target, by_source.entry, ranked.place)
-        pool.run(kernels.window_max_gather, by_source.cuts, x, winner, plan.ptr, *walk, gathered)
-        summed, summed_back = torch.empty(600, 3, 40), torch.empty(600, 3, 40)
-        pool.run(kernels.window_sum, plan.cuts, x, plan.ptr, ranked.index, summed)
-        pool.run(kernels.window_sum_gather, by_source.cuts, x, plan.ptr, *walk, summed_back)
+        pool.run(kernels.window_max_gather, by_source.cuts, 3, x, winner, plan.ptr, *walk, gathered)
+        summed, summed_back = torch.empty(600, 4, 40), torch.empty(600, 4, 40)
+        pool.run(kernels.window_sum, plan.cuts, 3, True, x, plan.ptr, ranked.index, summed)
+        pool.run(kernels.window_sum_gather, by_source.cuts, 3, True, x, plan.ptr, *walk, summed_back)
         chosen = native.select(x, x, sequences, ops.Candidates(sequences, 2), 0.0, True)
         return [*ranking, out, winner, scattered, gathered, summed, summed_back, *chosen]
 
