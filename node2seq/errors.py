@@ -1,7 +1,6 @@
 """Errors that a person can act on: what was given, why it cannot be used, what to do instead."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 
 class Node2SeqError(ValueError):
@@ -24,12 +23,3 @@ class Node2SeqError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.given}: {self.reason}. {self.cure}."
-
-
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Raises an error if a named option has a value that it does not offer."""
-    choices = list(choices)
-    if value not in choices:
-        raise Node2SeqError(
-            f"{name}={value!r}", "there is no such choice", f"Choose one of {', '.join(map(repr, choices))}"
-        )

@@ -86,6 +86,15 @@ def check_values(
     return {name: check(value, types[name], f"{where}: {name}") for name, value in values.items()}
 
 
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise an error if a named option has a value that it does not offer."""
+    choices = list(choices)
+    if value not in choices:
+        raise Node2SeqError(
+            f"{name}={value!r}", "there is no such choice", f"Choose one of {', '.join(map(repr, choices))}"
+        )
+
+
 def unknown(
     given: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> Node2SeqError:

@@ -1,4 +1,4 @@
-"""The command line: ``commands`` defines each verb's flags, and each verb is one file.
+"""The command line: ``flags`` defines what each verb takes, ``commands`` runs it, and each verb is one file.
 
 Nothing here imports torch before a verb runs, so that ``--help`` is quick.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from node2seq.cli.typer_app import app
+    import typer
+
+    app: typer.Typer
 
 __all__ = ["app"]
 
@@ -17,6 +19,6 @@ def __getattr__(name: str) -> Any:
     # Late, because some commands also run where typer is not installed.
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from node2seq.cli.typer_app import app
+    from node2seq.cli.commands import make_app
 
-    return app
+    return make_app()

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from node2seq.cli.commands import DataCheckFlags, DataExportFlags, DataFetchFlags, DataListFlags
-from node2seq.cli.output import echo
+from node2seq.cli.commands import echo
+from node2seq.cli.flags import DataCheckFlags, DataExportFlags, DataFetchFlags, DataListFlags
 from node2seq.cli.settings import checked, source_of
 from node2seq.data import (
     DATASETS,

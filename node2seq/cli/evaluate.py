@@ -7,8 +7,8 @@ import json
 from rich.console import Console
 
 from node2seq.cli import show
-from node2seq.cli.commands import EvaluateFlags
-from node2seq.cli.output import echo, step_teller
+from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.flags import EvaluateFlags
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.inference import evaluate_run
 

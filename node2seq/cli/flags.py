@@ -1,7 +1,7 @@
-"""How a command's flags are defined: once, as the fields of a dataclass.
+"""The flags of each command, defined once: the fields of a dataclass.
 
-:mod:`node2seq.cli.typer_app` makes typer's commands of them; :func:`read` reads them where typer is not
-installed.
+:mod:`node2seq.cli.commands` makes typer's commands of them; :func:`read` reads them where typer is not
+installed. Imports no torch, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import argparse
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from node2seq.errors import Node2SeqError
 from node2seq.options import parse
 
 T = TypeVar("T")
+
+_OWN = "Your own graph"
+_BY_NAME = "found by its name"
 
 
 @dataclass(frozen=True)
@@ -111,3 +115,253 @@ def _value(each: Definition, given: str | list[str] | bool) -> Any:
         ends = f"{least} or more" if most is None else f"a number from {least} to {most}"
         raise Node2SeqError(f"{each.typed}={given}", "it is out of range", f"Give {ends}")
     return value
+
+
+def _device(default: str | None = "auto") -> Any:
+    return flag(default, "auto, cpu, cuda, cuda:1 …", shown=True if default else "auto")
+
+
+def _json() -> Any:
+    return flag(False, "Print one JSON object and nothing else.", "--json")
+
+
+def _data_root() -> Any:
+    return flag(None, "Folder with data sets in PyTorch Geometric's layout.", shown="$NODE2SEQ_DATA")
+
+
+def _run_folder() -> Any:
+    return flag(..., "Run folder.", shown=False, positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphFlags:
+    """Which graph: the name of a data set, or files and how to read them."""
+
+    name: str | None = flag(None, "Data set (see `node2seq data list`).", shown=False, positional=True)
+    edges: Path | None = flag(None, "File of edges.", shown=False, panel=_OWN)
+    nodes: Path | None = flag(None, "File of nodes.", shown=False, panel=_OWN)
+    label: str | None = flag(None, "Column of --nodes to predict.", shown=False, panel=_OWN)
+    source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME, panel=_OWN)
+    target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME, panel=_OWN)
+    id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME, panel=_OWN)
+    split: str | None = flag(
+        None,
+        "Column of --nodes: train, val, test or nothing.",
+        shown="60/20/20 of each class",
+        panel=_OWN,
+    )
+    directed: bool = flag(False, "Keep the direction of the edges.", panel=_OWN)
+    fill: str | None = flag(
+        None,
+        "What replaces missing numbers: mean, or a number.",
+        shown="missing values are errors",
+        panel=_OWN,
+    )
+    features: tuple[str, ...] = flag(
+        (), "Column of --nodes to learn from; may be repeated.", "--feature", shown="all", panel=_OWN
+    )
+    categorical: tuple[str, ...] = flag(
+        (), "Feature column that holds categories although it looks like numbers.", shown="none", panel=_OWN
+    )
+    ignore: tuple[str, ...] = flag((), "Column of --nodes to leave out.", shown="none", panel=_OWN)
+    delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found", panel=_OWN)
+    data_root: Path | None = _data_root()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags(GraphFlags):
+    """Train a model on a data set or on your own graph, and keep everything in a run folder."""
+
+    name: str | None = flag(
+        None,
+        "Data set (see `node2seq data list`); with --resume also a run folder.",
+        shown=False,
+        positional=True,
+    )
+    model: str | None = flag(None, "Which model.", shown="node2seq")
+    variant: str | None = flag(
+        None,
+        "Which recipe: paper; plus, with options that the paper does not have; or directed.",
+        shown="paper",
+    )
+    baseline: str | None = flag(
+        None, "A second model to train on the same split for comparison.", shown="none"
+    )
+    assignments: tuple[str, ...] = flag(
+        (),
+        "An option of the model or of its training, such as kernel_size=5 or lr=0.02; may be repeated. "
+        "`node2seq info --model NAME` lists them.",
+        "--set",
+        metavar="OPTION=VALUE",
+        shown="the recipe's",
+    )
+    config: Path | None = flag(
+        None,
+        "TOML file with any of these settings. Flags override the file, which overrides the recipe.",
+        shown="none",
+    )
+    epochs: int | None = flag(None, "Epochs at most.", shown="the recipe's")
+    class_weights: bool = flag(False, "Give every class the same weight.")
+    seed: int | None = flag(None, "Seed of the split and the initial weights.", shown="0")
+    runs: int = flag(1, "Train this often with successive seeds; mean ± sd at the end.", least=1)
+    device: str | None = _device(None)
+    out: Path | None = flag(None, "Run folder.", shown="runs/DATA-MODEL-sSEED")
+    resume: bool = flag(
+        False, "Resume an interrupted run: the one named, or the newest. Changes nothing else."
+    )
+    checkpoint_seconds: float = flag(15.0, "Save a checkpoint this often.", least=0.0, most=30.0)
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneFlags(GraphFlags):
+    """Search for good settings by validation accuracy; the recipe is ready for `train --config`.
+
+    Interrupt it at any time; run the same command to resume.
+    """
+
+    model: str = flag("node2seq", "Which model.")
+    space: str = flag("paper", "paper: what the paper leaves open; plus: also what it does not have.")
+    fix: tuple[str, ...] = flag(
+        (),
+        "Fix an option instead of searching for it; may be repeated. OPTION=[A, B] leaves only these.",
+        metavar="OPTION=VALUE",
+        shown="none",
+    )
+    start: Path | None = flag(None, "TOML file with settings to start from.", shown="the recipe's")
+    rule: str | None = flag(
+        None,
+        "How to split, a rule of `node2seq data list`; redrawn makes several of a fixed split.",
+        shown="as the data says",
+    )
+    sampler: str = flag(
+        "bayes", "bayes: optuna's, with pruning; halving: successive halving, without optuna."
+    )
+    trials: int = flag(64, "Different settings to try.")
+    seeds: str = flag("100-104", "Seeds of the splits that settings are compared on.")
+    final_seeds: str = flag("200-209", "Seeds of further splits for the best settings.")
+    finalists: int = flag(8, "How many are trained on the further splits.")
+    seed: int = flag(0, "Seed of the search itself.")
+    device: str = _device()
+    budget_seconds: float | None = flag(
+        None, "Stop after this much time; run the same command to resume.", shown="none"
+    )
+    out: Path | None = flag(None, "Folder of the search.", shown="runs/tune-DATA-MODEL-SPACE")
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateFlags:
+    """Measure a trained model: accuracy, macro-F1, ROC-AUC, and each class."""
+
+    run: Path = _run_folder()
+    device: str = _device()
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictFlags:
+    """Predict the class of every node: of the graph that a run was trained on, or of a new one."""
+
+    run: Path = _run_folder()
+    out: Path = flag(
+        ..., "Table to write, .csv or .parquet: id, label, one probability per class.", shown=False
+    )
+    edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")
+    nodes: Path | None = flag(None, "Nodes of a new graph.", shown="the graph of the run")
+    embeddings: Path | None = flag(None, "Also write the nodes' embeddings, .csv or .parquet.", shown="none")
+    device: str = _device()
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoFlags:
+    """Show versions and devices, the options of a model, or what a run is."""
+
+    run: Path | None = flag(None, "Run folder.", shown="this installation", positional=True)
+    model: str | None = flag(None, "Show the options of this model and of training.", shown="none")
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchFlags:
+    """Time the layer with each backend that runs here, beside PyG's GATConv: a minute at most."""
+
+    device: str = _device()
+    json_file: Path | None = flag(
+        None, "Write the figures, one JSON line per case.", "--json", metavar="FILE", shown="no file"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceFlags:
+    """Reproduce the tables of the paper, and ours.
+
+    Interrupt it at any time; run the same command to resume.
+    """
+
+    tables: tuple[str, ...] = flag(
+        (),
+        "1 to 6; ours are order, readout, hops, plus-2, plus-3, ablation-2, ablation-3, directed.",
+        shown="the paper's",
+        metavar="[TABLE]...",
+        positional=True,
+    )
+    columns: tuple[str, ...] = flag((), "Only this column; may be repeated.", shown="all")
+    models: tuple[str, ...] = flag((), "Only this model; may be repeated.", shown="all")
+    runs: int = flag(20, "Seeds 0 to RUNS − 1 of each cell.", least=1)
+    jobs: int = flag(1, "Processes at once.", least=1)
+    device: str = _device()
+    budget_seconds: float | None = flag(
+        None, "Stop after this much time; run the same command to resume.", shown="none"
+    )
+    check: int | None = flag(
+        None, "Instead, train N random rows again and compare.", metavar="N", least=1, shown=False
+    )
+    check_seed: int | None = flag(None, "Which rows to check.", shown="another draw each time")
+    list_only: bool = flag(False, "Instead, list the cells and how many runs they have.", "--list")
+    retire: bool = flag(False, "First move rows of past recipes to retired.jsonl.")
+    render_only: bool = flag(False, "Instead, only render the existing rows.", "--render")
+    epochs: int | None = flag(None, "Epochs at most, for a trial with --results of its own.", shown=False)
+    results: Path = flag(Path("results"), "Folder of the rows.")
+    docs: Path | None = flag(None, "Folder to render to, after training too.", shown="docs, with --render")
+    formats: tuple[str, ...] = flag(
+        (), "What to render: md, html or tex; may be repeated.", "--format", shown="md"
+    )
+    data_root: Path | None = _data_root()
+    commit: str | None = flag(None, "The commit that rows name where there is no checkout.", shown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataListFlags:
+    """Show the known data sets, their sizes and their known defects."""
+
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFetchFlags:
+    """Get data sets, so that later runs need no network; downloads are kept in the user's cache."""
+
+    names: tuple[str, ...] = flag(..., "Data sets, see `node2seq data list`.", shown=False, positional=True)
+    data_root: Path | None = _data_root()
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataExportFlags:
+    """Write a data set as a file of edges and a file of nodes, in its own order."""
+
+    name: str = flag(..., "Data set, see `node2seq data list`.", shown=False, positional=True)
+    edges: Path = flag(..., "File to write the edges into: .csv, .tsv or .parquet.", shown=False)
+    nodes: Path = flag(..., "File to write the nodes into.", shown=False)
+    seed: int | None = flag(None, "Also write the split of this seed.", shown="no split")
+    data_root: Path | None = _data_root()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataCheckFlags(GraphFlags):
+    """Read a graph as training would, and describe it."""
+
+    name: str | None = flag(None, "A data set instead of files.", shown="your files", positional=True)
+    as_json: bool = _json()

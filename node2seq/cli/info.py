@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from node2seq import ops
-from node2seq.cli.commands import InfoFlags
-from node2seq.cli.output import echo
+from node2seq.cli.commands import echo
+from node2seq.cli.flags import InfoFlags
 from node2seq.environment import describe, pick_device
 from node2seq.nn.models import MODELS
 from node2seq.runs.folder import RunFolder

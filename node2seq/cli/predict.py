@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from node2seq.cli.commands import PredictFlags
-from node2seq.cli.output import echo, step_teller
+from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.flags import PredictFlags
 from node2seq.cli.tables import check_table_name, write_embeddings, write_predictions
 from node2seq.runs.inference import predict_run
 

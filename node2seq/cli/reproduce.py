@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from node2seq.cli.commands import ReproduceFlags
-from node2seq.cli.output import echo
+from node2seq.cli.commands import echo
+from node2seq.cli.flags import ReproduceFlags
 from node2seq.experiments import workers
 from node2seq.experiments.cells import Cell, Key, Run, choose_cells, runs_of
 from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows

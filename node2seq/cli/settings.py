@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from node2seq.cli.commands import GraphFlags, TrainFlags
+from node2seq.cli.flags import GraphFlags, TrainFlags
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current
 from node2seq.recipes import network_for, recipe_for

@@ -1,10 +1,12 @@
-"""How outcomes are shown: tables for people, JSON for scripts."""
+"""What is seen of a training: its progress on a terminal or in a log, tables for people, JSON for scripts."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
     from node2seq.runs.folder import RunResult
     from node2seq.runs.training import RunStart
     from node2seq.train.metrics import Metrics
+    from node2seq.train.progress import EpochRecord
 
+# Often enough to see that it lives, seldom enough for a log file.
+LINE_SECONDS = 10.0
 FIGURES = ("accuracy", "macro_f1", "roc_auc")
 PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}
+
+OnEpoch = Callable[["EpochRecord"], None]
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,67 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
     line(f"classes: {escape(_shorten(balance))}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
     for note in about.notes:
         line(f"note: {escape(note)}")
+
+
+@contextmanager
+def progress(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpoch]:
+    """Show the epochs of one training run on ``console``."""
+    if console.quiet:
+        yield lambda _: None
+    elif console.is_terminal:
+        with _bar(console, title, epochs, done) as on_epoch:
+            yield on_epoch
+    else:
+        yield _lines(console, title, epochs)
+
+
+@contextmanager
+def _bar(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpoch]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]} · validation {task.fields[accuracy]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=epochs, completed=done, loss="–", accuracy="–")
+
+        def show(record: EpochRecord) -> None:
+            bar.update(
+                task,
+                completed=record.epoch,
+                loss=f"{record.loss:.3f}",
+                accuracy=f"{100 * record.val_accuracy:.1f} %",
+            )
+
+        yield show
+
+
+def _lines(console: Console, title: str, epochs: int) -> OnEpoch:
+    started = last = time.monotonic()
+    first: int | None = None
+
+    def show(record: EpochRecord) -> None:
+        nonlocal last, first
+        now = time.monotonic()
+        if first is None:
+            first = record.epoch
+        if now - last < LINE_SECONDS and record.epoch not in (first, epochs):
+            return
+        last = now
+        rate = (now - started) / (record.epoch - first + 1)
+        console.print(
+            f"{title}  epoch {record.epoch}/{epochs}  loss {record.loss:.3f}  "
+            f"validation {100 * record.val_accuracy:.1f} %  {rate * (epochs - record.epoch):.0f} s left",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    return show
 
 
 def results(console: Console, finished: Sequence[Finished]) -> None:

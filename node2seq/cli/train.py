@@ -11,11 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from node2seq.cli import show
-from node2seq.cli.commands import TrainFlags
-from node2seq.cli.flags import definitions
-from node2seq.cli.output import OnEpoch, echo, progress, step_teller
+from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.flags import TrainFlags, definitions
 from node2seq.cli.settings import make_config
-from node2seq.cli.show import Finished
+from node2seq.cli.show import Finished, OnEpoch
 from node2seq.errors import Node2SeqError
 from node2seq.options import build
 from node2seq.reporting.run import write_report
@@ -211,7 +210,7 @@ def _train(
             stack.close()  # the bar of the runs before
             show.start(console, begun, with_graph)
             title = begun.config.model + together
-            bar = progress(console, title, begun.config.settings.epochs, begun.epoch)
+            bar = show.progress(console, title, begun.config.settings.epochs, begun.epoch)
             shown.append(stack.enter_context(bar))
 
         told: dict[str, Any] = {

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from node2seq.cli.commands import TuneFlags
-from node2seq.cli.output import echo, step_teller
+from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.flags import TuneFlags
 from node2seq.cli.settings import checked, lasting, source_of
-from node2seq.errors import check_choice
+from node2seq.options import check_choice
 from node2seq.search.bayes import Bayes
 from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving

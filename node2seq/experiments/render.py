@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node2seq.data import DATASETS
-from node2seq.errors import check_choice
 from node2seq.experiments.cells import Cell, cell_of, cells_of, choose_cells
 from node2seq.experiments.findings import findings
 from node2seq.experiments.history import (
@@ -23,6 +22,7 @@ from node2seq.experiments.result_tables import against_the_paper, figure, table_
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.samples import Sample, costs_of, samples_of
 from node2seq.experiments.store import RowStore
+from node2seq.options import check_choice
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import (
     Block,

@@ -40,9 +40,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.errors import Node2SeqError, check_choice
+from node2seq.errors import Node2SeqError
 from node2seq.ops import eager, reference
 from node2seq.ops.tracing import is_exporting
+from node2seq.options import check_choice
 
 # Those that run everywhere.
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "eager": eager}

@@ -9,7 +9,8 @@ reported random split are training and validation nodes of those seeds: their la
 
 from __future__ import annotations
 
-from node2seq.errors import Node2SeqError, check_choice
+from node2seq.errors import Node2SeqError
+from node2seq.options import check_choice
 from node2seq.recipes import directed, paper, plus
 from node2seq.train.settings import Recipe
 

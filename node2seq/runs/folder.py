@@ -250,7 +250,7 @@ class RunFolder:
         """Where the run lies that this one is compared with."""
         return RunFolder(self.path / f"baseline-{config.model.replace('*', '-star')}")
 
-    def write_config(self, config: Mapping[str, Any], split: Split) -> None:
+    def write_config(self, run: RunConfig, config: Mapping[str, Any], split: Split) -> None:
         """Start a run: the split first, since a config makes the folder a run."""
         parts = {name: getattr(split, name).tolist() for name in ("train", "val", "test", "test_rest")}
         content = json.dumps({"rule": split.rule, "seed": split.seed, **parts}).encode()
@@ -258,7 +258,7 @@ class RunFolder:
         described = {"format": FORMAT, **config}
         write_json(self.config_file, described)
         # Known, and so not read back; through JSON, because a tuple is a list on the disk.
-        self.config = json.loads(json.dumps(described))
+        self.config, self.run = json.loads(json.dumps(described)), run
         self.split, self.split_sha256 = split, hashlib.sha256(content).hexdigest()
 
     def write_epochs(self, history: Sequence[EpochRecord], final: Mapping[str, Any] | None = None) -> None:

@@ -215,7 +215,7 @@ class _Session:
             remove_leftovers(folder.path)
             if new is not None and not folder.exists:
                 split, model, described = new
-                folder.write_config(described, split)
+                folder.write_config(config, described, split)
                 self._new_models[folder.path] = model
             elif not folder.finished:
                 self._graph = self._graph or open_graph(folder.run.source, folder.run.row_normalize, say)

@@ -10,9 +10,9 @@ from typing import Any
 
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
-from node2seq.errors import Node2SeqError, check_choice
+from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current, options_of
-from node2seq.options import suggestion
+from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from former_options import FORMER
 
-from node2seq.cli.commands import TrainFlags
+from node2seq.cli.flags import TrainFlags
 from node2seq.cli.settings import make_config
 from node2seq.errors import Node2SeqError
 from node2seq.recipes import recipe_for

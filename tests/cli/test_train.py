@@ -133,7 +133,7 @@ def test_a_terminal_shows_a_bar_with_time_left(tmp_path: Path, monkeypatch):
 
     from rich.console import Console
 
-    from node2seq.cli.output import progress
+    from node2seq.cli.show import progress
     from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
@@ -150,7 +150,7 @@ def test_elsewhere_a_few_plain_lines():
 
     from rich.console import Console
 
-    from node2seq.cli.output import progress
+    from node2seq.cli.show import progress
     from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), width=120)

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from node2seq.cli.commands import ReproduceFlags
-from node2seq.cli.flags import read
+from node2seq.cli.flags import ReproduceFlags, read
 from node2seq.cli.reproduce import reproduce as run
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
