@@ -9,7 +9,7 @@ from torch_geometric.nn import Linear
 from torch_geometric.typing import Size
 
 from node2seq import ops
-from node2seq.errors import Node2SeqError, check_choice
+from node2seq.errors import Node2SeqError
 from node2seq.nn.adjacency import is_sparse, values_of
 from node2seq.options import check_choice
 
