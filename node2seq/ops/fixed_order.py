@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from node2seq.ops import reference
 from node2seq.ops.dropout import pair_word
 from node2seq.ops.ranking import Ranking
 from node2seq.ops.sequences import Sequences
@@ -26,12 +27,12 @@ def rearrange(ranking: Ranking, hops: int, seed: Tensor | None, *, parallel: boo
         listed = target * (target.numel() + 1) + positions.entry + 1
         positions = positions.reorder(listed.argsort(stable=True))
     if seed is None:
-        place = degree_order(sequences)[positions.node]
-        order = (target * max(sequences.num_sources, 1) + place).argsort(stable=True)
+        place, places = degree_order(sequences)[positions.node], max(sequences.num_sources, 1)
     else:
-        word = _word_of_each(seed, positions.node, sequences).long() + 2**31
-        order = (target << 32 | word).argsort(stable=True)
-    positions = positions.reorder(order)
+        word = _word_of_each(seed, positions.node, sequences).long()
+        place, places = reference.precedence(-word), word.numel()
+    # Numbers that are all different: ONNX has no sort that is stable.
+    positions = positions.reorder((target * places + place).argsort())
     if hops == 1:
         return Ranking(sequences, sequences.reorder(positions.entry), lambda: positions)
     return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
@@ -60,6 +61,4 @@ def degree_order(sequences: Sequences) -> Tensor:
     zeros = torch.zeros(nodes, dtype=torch.int64, device=sequences.index.device)
     degree = zeros.index_add(0, sequences.index, counts)
     around = zeros.index_add(0, sequences.index, length[rows.target])
-    by_around = around.argsort(descending=True, stable=True)
-    order = by_around[degree[by_around].argsort(descending=True, stable=True)]
-    return zeros.scatter(0, order, torch.arange(nodes, device=order.device))
+    return reference.precedence(reference.dense_rank(degree) * -nodes - reference.precedence(around))

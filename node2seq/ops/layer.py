@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import register_decomposition
 
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
+from node2seq.ops.dense_selection import select_dense
 from node2seq.ops.dispatch import choose_backend
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.fixed_order import rearrange
@@ -161,6 +163,10 @@ def _select_traced(
         torch.cat([score, score.new_zeros(left_over)]),
         torch.cat([entry, index.new_zeros(left_over)]),
     )
+
+
+# For ONNX, which has no place for an opaque step.
+register_decomposition(torch.ops.node2seq.select.default)(select_dense)
 
 
 @_select_traced.register_fake

@@ -24,7 +24,7 @@ def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
 def precedence(own_score: Tensor) -> Tensor:
     """Who goes first where scores tie: the larger own score, then the smaller id. Rank of each node, [M]."""
     ids = torch.arange(own_score.numel(), device=own_score.device)
-    return _inverse((_dense_rank(own_score) * own_score.numel() + ids).argsort())
+    return _inverse((dense_rank(own_score) * own_score.numel() + ids).argsort())
 
 
 def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
@@ -33,12 +33,12 @@ def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
     Two sorts of unique integers. The first orders all entries by score and precedence; the second only has to
     bring the entries of a target together.
     """
-    by_score = _dense_rank(scores) * sequences.num_sources + order_of_ties[sequences.index]
+    by_score = dense_rank(scores) * sequences.num_sources + order_of_ties[sequences.index]
     place = _inverse(by_score.argsort())
     return (sequences.rows.target * place.numel() + place).argsort()
 
 
-def _dense_rank(values: Tensor) -> Tensor:
+def dense_rank(values: Tensor) -> Tensor:
     """The place of each value in descending order; equal values share theirs."""
     ordered, order = values.sort(descending=True)
     # By index, not by slices: a traced graph would insist on more than two values.

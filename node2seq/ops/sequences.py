@@ -126,6 +126,8 @@ class Sequences:
         """The disjoint union of that many copies of the graph, one behind the other; built once."""
         if count == 1:
             return self
+        if torch.compiler.is_compiling():
+            return self._traced_copies(count)
         if count not in self._copies:
             rows = self.rows
             with lasting():
@@ -136,6 +138,20 @@ class Sequences:
                 index = (self.index + number * self.num_sources).view(-1)
             self._copies[count] = Sequences(Rows(ptr, target), index, self.num_sources * count)
         return self._copies[count]
+
+    def _traced_copies(self, count: int) -> Sequences:
+        """The same with entries that are left over, which lie behind those of all copies."""
+        rows = self.rows
+        number = torch.arange(count, device=self.index.device)[:, None]
+        entry, kept = torch.arange(rows.num_entries, device=self.index.device), rows.ptr[-1]
+        behind = count * kept + number * (rows.num_entries - kept) - kept
+        is_kept = rows.target < rows.num_rows
+        at = (torch.where(is_kept, number * kept, behind) + entry).view(-1)
+        target = torch.where(is_kept, rows.target + number * rows.num_rows, count * rows.num_rows).view(-1)
+        index = (self.index + number * self.num_sources).view(-1)
+        target, index = (torch.zeros_like(at).scatter(0, at, values) for values in (target, index))
+        ptr = torch.cat([(rows.ptr[:-1] + number * kept).view(-1), count * rows.ptr[-1:]])
+        return Sequences(Rows(ptr, target), index, self.num_sources * count)
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from node2seq.nn.conv.gcn import GCNConv
-from node2seq.nn.models import Node2Seq
+from node2seq.nn.models import MODELS, Node2Seq
+from node2seq.train.stacking import stack
 
 DYNAMIC = ({0: Dim.DYNAMIC}, {1: Dim.DYNAMIC})
 # Larger and smaller than what is exported; few edges, none, a single node.
@@ -26,7 +27,10 @@ MODULES = {
     "sum": lambda: layer(readout="sum", kernel_size=5),
     "two hops": lambda: layer(hops=2, threshold=0.5),
     "gcn": lambda: GCNConv(5, 4),
-    "network": lambda: Node2Seq(5, 4, 3).eval(),
+    "by degree": lambda: layer(order="degree"),
+    "at random": lambda: layer(order="random", hops=2, threshold=0.5),
+    "stack": lambda: stack([layer(seed=seed) for seed in (1, 2)]),
+    **{name: lambda network=network: network(5, 4, 3).eval() for name, network in MODELS.items()},
 }
 
 
@@ -62,7 +66,7 @@ def test_a_program_survives_a_file(tmp_path):
     reason="AOTInductor needs a C++ compiler, and there is none",
 )
 def test_aot_inductor_package(tmp_path):
-    module = _made("network")
+    module = _made("node2seq")
     program = torch.export.export(module, (features(), EDGES), dynamic_shapes=DYNAMIC)
     path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "layer.pt2"))
     package = torch._inductor.aoti_load_package(path)
@@ -82,10 +86,11 @@ class Traced(nn.Module):
         return out, trace.ptr, trace.index, trace.scores
 
 
-def _onnx(module: nn.Module, path):
+def _onnx(module: nn.Module | torch.export.ExportedProgram, path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    torch.onnx.export(module, (features(), EDGES), path, dynamic_shapes=DYNAMIC, dynamo=True, verbose=False)
+    shapes = DYNAMIC if isinstance(module, nn.Module) else None
+    torch.onnx.export(module, (features(), EDGES), path, dynamic_shapes=shapes, dynamo=True, verbose=False)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [tensor.name for tensor in session.get_inputs()]
 
@@ -106,14 +111,23 @@ def _tied_graph(nodes: int, edges: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.slow
-def test_onnx_gives_the_exact_order(tmp_path):
-    conv = layer()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hops": 2, "threshold": 0.5},
+        {"hops": 3, "threshold": 0.5, "nonlocal_order": "local-first", "readout": "mean"},
+    ],
+    ids=str,
+)
+def test_onnx_gives_the_exact_order(options, tmp_path):
+    conv = layer(**options)
     with torch.no_grad():
         for parameter in conv.parameters():
             parameter.copy_(torch.randint(-2, 3, parameter.shape))
     run = _onnx(Traced(conv).eval(), tmp_path / "traced.onnx")
     graphs = [(features(), EDGES), *OTHERS, *(_tied_graph(20, 60, seed) for seed in range(5))]
-    ties = 0
+    ties = others = 0
     for x, edges in graphs:
         expected, trace = conv(x, edges, return_trace=True)
         out, ptr, index, scores = run(x, edges)
@@ -123,13 +137,26 @@ def test_onnx_gives_the_exact_order(tmp_path):
         assert_same_up_to_rounding(scores[:entries], trace.scores)
         assert_same_up_to_rounding(out, expected.detach())
         ties += int((trace.scores[1:] == trace.scores[:-1]).sum())
+        others += int(trace.is_nonlocal.sum())
     assert ties > 100
+    assert (others > 100) == ("hops" in options)
 
 
 @pytest.mark.slow
-def test_onnx_of_the_network(tmp_path):
+def test_onnx_of_an_exported_program_with_several_hops(tmp_path):
+    module = _made("two hops")
+    program = torch.export.export(module, (features(), EDGES), dynamic_shapes=DYNAMIC)
+    run = _onnx(program, tmp_path / "program.onnx")
+    for x, edges in [(features(), EDGES), *OTHERS]:
+        (out,) = run(x, edges)
+        assert_same_up_to_rounding(out, module(x, edges).detach())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["network", "gat", "by degree", "at random"])
+def test_onnx_of_networks_and_fixed_orders(name, tmp_path):
     torch.manual_seed(0)
-    module = Node2Seq(5, 4, 3, readout="mean").eval()
+    module = Node2Seq(5, 4, 3, readout="mean").eval() if name == "network" else _made(name)
     run = _onnx(module, tmp_path / "module.onnx")
     for x, edges in [(features(), EDGES), *OTHERS]:
         (out,) = run(x, edges)
