@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.aggregation import Neighbours
+from node2seq.nn.conv.base import Neighbours
 
 
 class Smoothing(nn.Module):

@@ -1,14 +1,22 @@
 """Operations on ragged sequences of neighbours. Their contract and the choice of a backend: ``dispatch``."""
 
 from node2seq.ops import eager, reference
-from node2seq.ops.build_sequences import build_sequences
+from node2seq.ops.build_sequences import build_sequences, find_entries, find_sequences
 from node2seq.ops.candidates import Candidates
 from node2seq.ops.compiled import GraphNumbers, TracedSequences
-from node2seq.ops.dispatch import BACKEND_NAMES, BACKENDS, check_backend, choose_backend
+from node2seq.ops.dispatch import (
+    BACKEND_NAMES,
+    BACKENDS,
+    check_backend,
+    choose_backend,
+    is_exporting,
+    is_tracing,
+)
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.edge_values import EdgeValues, per_entry
 from node2seq.ops.layer import convolve, rank
 from node2seq.ops.linear import (
+    SparseRows,
     add_bias,
     apply,
     dense,
@@ -18,12 +26,11 @@ from node2seq.ops.linear import (
     linear,
     project,
     runs_of,
+    sparse_rows,
 )
-from node2seq.ops.plan_cache import PLANS, find_entries, find_sequences
+from node2seq.ops.plan_cache import PLANS
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.sequences import Rows, Sequences
-from node2seq.ops.sparse import SparseRows, sparse_rows
-from node2seq.ops.tracing import is_exporting, is_tracing
 
 __all__ = [
     "BACKENDS",

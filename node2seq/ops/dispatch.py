@@ -42,7 +42,6 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops import eager, reference
-from node2seq.ops.tracing import is_exporting
 from node2seq.options import check_choice
 
 # Those that run everywhere.
@@ -157,3 +156,18 @@ def _triton_for(x: Tensor) -> ModuleType:
             "Use backend='auto', which takes another backend where it has to",
         )
     return fused
+
+
+def is_tracing() -> bool:
+    """Whether values cannot be looked at: while compiling, exporting or capturing a CUDA graph."""
+    if torch.compiler.is_compiling():
+        return True
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def is_exporting() -> bool:
+    """Whether what is traced has to run without this package.
+
+    PyTorch's function of that name is no help: up to 2.11 it says so whenever ``torch.compile`` asks.
+    """
+    return torch.compiler._is_exporting_flag

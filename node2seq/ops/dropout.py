@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.dispatch import fastest_for
-from node2seq.ops.tracing import is_exporting
+from node2seq.ops.dispatch import fastest_for, is_exporting
 
 WORD = 2**32
 _LARGEST = 2**31 - 1

@@ -20,7 +20,7 @@ from node2seq.ops.dispatch import choose_backend
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.linear import add_bias, linear
-from node2seq.ops.ranking import Convolution, Positions, Ranking, Root, score_and_rank
+from node2seq.ops.ranking import Convolution, Positions, Ranking, Root, rank_parallel
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Rows, Sequences
 
@@ -67,11 +67,11 @@ def rank(
     with torch.no_grad():
         added = None if edges is None else edges.score(given, sequences)
         if hops == 1 and edges is not None:
-            ranking = score_and_rank(backend, query, key, union, added)
+            ranking = _score_and_rank(backend, query, key, union, added)
         elif hops == 1 and hasattr(backend, "score_and_rank"):
             ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
         elif hops == 1:
-            ranking = score_and_rank(backend, query, key, union)
+            ranking = _score_and_rank(backend, query, key, union)
         elif torch.compiler.is_compiling():
             ranking = _select_exported(query, key, union, hops, threshold, joint)
         else:
@@ -129,6 +129,28 @@ def convolve(
         own = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight)
         out = add_bias(out.view(own.shape) + own, root.bias)
     return out.view(shape), winner
+
+
+def _score_and_rank(
+    backend: Any, query: Tensor, key: Tensor, sequences: Sequences, added: Tensor | None = None
+) -> Ranking:
+    """Equations 2 and 3 one after the other, for local neighbours.
+
+    Args:
+        backend: What holds the ``score``, the ``precedence`` and the ``rank`` to use.
+        query (torch.Tensor): The targets' projections, [N, D].
+        key (torch.Tensor): The sources' projections, [M, D].
+        sequences (Sequences): The neighbours of each target.
+        added (torch.Tensor, optional): What edges that carry something add to each score, [E].
+    """
+    score, ties = backend.score(query, key, sequences), backend.precedence((key * key).sum(-1))
+    if added is None:
+        order = backend.rank(score, ties, sequences)
+    else:
+        score = score + added
+        order = rank_parallel(backend, score, ties[sequences.index], sequences)
+    ranked = sequences.reorder(order)
+    return Ranking(sequences, ranked, lambda: Positions(ranked.index, score[order], order))
 
 
 def _select_exported(

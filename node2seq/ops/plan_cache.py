@@ -1,18 +1,84 @@
-"""Plans of graphs: built once per edge index, and found again while it is unchanged."""
+"""What is kept for tensors: plans of graphs, found again as long as the edge index is unchanged."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from node2seq.ops.build_sequences import build_sequences
-from node2seq.ops.edge_values import find_entry_of_edge
-from node2seq.ops.sequences import Sequences
-from node2seq.ops.tensor_table import TensorTable
-from node2seq.ops.tracing import lasting
+Value = TypeVar("Value")
+# Where a tensor's values lie: its memory, the place in there, and its form.
+Place = tuple[int, int | torch.SymInt, torch.Size, tuple[int, ...]]
+
+
+class _Kept(NamedTuple):
+    value: Any
+    place: Place | None  # of a tensor that is watched by its memory
+
+
+class TensorTable(Generic[Value]):
+    """Values by the identity of tensors.
+
+    A tensor with memory of its own is watched by that memory: :func:`torch.utils.swap_tensors` refuses a
+    tensor that anyone holds a weak reference to. What it swaps counts as new. Views, tensors that share
+    their memory and sparse tensors are watched by a weak reference.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, owner: Tensor) -> Value | None:
+        """What is kept for ``owner``, if anything is."""
+        kept = self._kept.get(id(owner))
+        if kept is None or (kept.place is not None and kept.place != _place(owner)):
+            return None
+        return kept.value
+
+    def set(self, owner: Tensor, value: Value) -> None:
+        """Keeps a value for ``owner``, in the place of what was kept for it."""
+        kept = self._kept.get(id(owner))
+        if kept is not None and (kept.place is None or kept.place == _place(owner)):  # watched already
+            self._kept[id(owner)] = kept._replace(value=value)
+            return
+        place = _place(owner) if _has_own_memory(owner) else None
+        watched = owner if place is None else owner.untyped_storage()
+        self._kept[id(owner)] = _Kept(value, place)
+        weakref.finalize(watched, self._forget, id(owner), place)
+
+    def values(self) -> list[Value]:
+        """Everything that is kept."""
+        return [kept.value for kept in self._kept.values()]
+
+    def _forget(self, number: int, place: Place | None) -> None:
+        kept = self._kept.get(number)
+        if kept is not None and kept.place == place:  # not what another tensor of that number has kept since
+            del self._kept[number]
+
+
+def _place(owner: Tensor) -> Place:
+    return owner.untyped_storage()._cdata, owner.storage_offset(), owner.shape, owner.stride()
+
+
+def _uses(owner: Tensor) -> int:
+    """How many tensors use the same memory, and a number that is the same for all."""
+    return torch._C._storage_Use_Count(owner.untyped_storage()._cdata)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _has_own_memory(owner: Tensor) -> bool:
+    is_dense = owner.layout == torch.strided and not owner._is_view()
+    return is_dense and _uses(owner) == _uses(torch.empty(1))
+
+
+def lasting() -> AbstractContextManager[object]:
+    """For what is kept with a graph: worked out in inference mode, it has to serve backward passes later."""
+    return nullcontext() if torch.compiler.is_compiling() else torch.inference_mode(False)
 
 
 class _Plans(NamedTuple):
@@ -55,50 +121,3 @@ class PlanCache:
 
 
 PLANS = PlanCache()
-
-
-def find_sequences(
-    owner: Tensor,
-    graph: tuple[str, int, int, bool, bool],
-    edges: Callable[[], tuple[Tensor, Tensor]],
-    backend: str = "auto",
-) -> Sequences:
-    """The sequences of a graph; built once and found again.
-
-    Args:
-        owner (torch.Tensor): What the graph is known by.
-        graph (tuple): The flow, the number of sources and of targets, whether there are self entries and
-            whether duplicates are merged.
-        edges (callable): Gives the source and the target of each edge.
-        backend (str): The user's choice of a backend.
-    """
-    _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
-    expect_backward = torch.is_grad_enabled()
-
-    def build() -> Sequences:
-        return build_sequences(
-            *edges(),
-            num_sources,
-            num_targets,
-            add_self_loops=add_self_loops,
-            merge_duplicates=merge_duplicates,
-            expect_backward=expect_backward,
-            backend=backend,
-        )
-
-    return PLANS.get(owner, graph, build)
-
-
-def find_entries(
-    owner: Tensor, graph: tuple[str, int, int, bool, bool], edges: Callable[[], tuple[Tensor, Tensor]]
-) -> Tensor:
-    """The entry of each edge in the sequences of a graph with duplicates, [edges]; found once.
-
-    The arguments are those of :func:`find_sequences`.
-    """
-    _, num_sources, num_targets, add_self_loops, _ = graph
-
-    def find() -> Tensor:
-        return find_entry_of_edge(*edges(), num_sources, num_targets, add_self_loops=add_self_loops)
-
-    return PLANS.get(owner, ("entries", *graph), find)

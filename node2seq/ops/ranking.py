@@ -127,25 +127,3 @@ def rank_parallel(backend: Any, score: Tensor, precedence: Tensor, sequences: Se
     distinct = torch.empty_like(order)
     distinct[order] = torch.arange(order.numel(), device=order.device)
     return backend.rank(score, distinct, sequences.positions)
-
-
-def score_and_rank(
-    backend: Any, query: Tensor, key: Tensor, sequences: Sequences, added: Tensor | None = None
-) -> Ranking:
-    """Equations 2 and 3 one after the other, for local neighbours.
-
-    Args:
-        backend: What holds the ``score``, the ``precedence`` and the ``rank`` to use.
-        query (torch.Tensor): The targets' projections, [N, D].
-        key (torch.Tensor): The sources' projections, [M, D].
-        sequences (Sequences): The neighbours of each target.
-        added (torch.Tensor, optional): What edges that carry something add to each score, [E].
-    """
-    score, ties = backend.score(query, key, sequences), backend.precedence((key * key).sum(-1))
-    if added is None:
-        order = backend.rank(score, ties, sequences)
-    else:
-        score = score + added
-        order = rank_parallel(backend, score, ties[sequences.index], sequences)
-    ranked = sequences.reorder(order)
-    return Ranking(sequences, ranked, lambda: Positions(ranked.index, score[order], order))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, multiply
 
 _LONGEST_SUM = 64
 
@@ -52,14 +52,6 @@ def _inverse(permutation: Tensor) -> Tensor:
     return torch.zeros_like(ids).scatter(0, permutation, ids)
 
 
-def project(x: Tensor, weight: Tensor) -> Tensor:
-    """Rows times one weight matrix, or, for R runs as one disjoint union, each run's rows times its own."""
-    if weight.dim() == 2:
-        return x @ weight
-    runs = weight.size(0)
-    return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
-
-
 def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """Equations 5 and 6 with the largest window per channel; among equals the first window wins.
 
@@ -76,7 +68,7 @@ def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tenso
     length = rows.length()
     out = x.new_zeros(winner.shape)
     for t in taps:
-        projected = project(x, weight[..., t, :, :])
+        projected = multiply(x, weight[..., t, :, :])
         if not rows.num_entries:  # nothing to gather: zeros, with a gradient of zero
             out = out + projected[:0].sum(0)
             continue
@@ -97,7 +89,7 @@ def _first_best_window(x: Tensor, weight: Tensor, sequences: Sequences) -> Tenso
     for t in range(kernel_size):
         inside = position + t < length[target]
         entry = (torch.arange(rows.num_entries, device=x.device) + t).clamp(max=max(rows.num_entries - 1, 0))
-        value = value + project(x, weight[..., t, :, :])[index[entry]].where(inside[:, None], 0.0)
+        value = value + multiply(x, weight[..., t, :, :])[index[entry]].where(inside[:, None], 0.0)
     value = value.masked_fill((position >= windows[target])[:, None], -torch.inf)
 
     segment = target[:, None].expand(-1, channels)
@@ -124,7 +116,7 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
     for t in range(kernel_size):
         inside = (position >= t) & (position < t + windows)
         summed = _sum_rows(x[sequences.index].where(inside[:, None], 0.0), rows)
-        out = out + project(summed, weight[..., t, :, :])
+        out = out + multiply(summed, weight[..., t, :, :])
     return out
 
 

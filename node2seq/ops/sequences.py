@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.tracing import lasting
+from node2seq.ops.plan_cache import lasting
 
 # Kernels number entries with 32 bits.
 MOST_ENTRIES = 2**31 - 2**16
@@ -192,3 +192,11 @@ class Sequences:
                 (self.rows.num_rows, self.num_sources),
                 check_invariants=False,
             )
+
+
+def multiply(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows times one weight matrix, or, for R runs as one disjoint union, each run's rows times its own."""
+    if weight.dim() == 2:
+        return x @ weight
+    runs = weight.size(0)
+    return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))

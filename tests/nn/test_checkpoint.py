@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from node2seq import MODELS, Node2SeqError
-from node2seq.nn import steps
+from node2seq.nn import dropout
 from node2seq.nn.dropout import Dropout
 
 CHANNELS = 6
@@ -218,20 +218,20 @@ def test_other_passes_draw_nothing(backend: str | None) -> None:
     with torch.inference_mode():
         call(torch.ones(20, 5))
     assert torch.equal(torch.get_rng_state(), state)
-    assert steps._passes.get(drop.seed) is None
+    assert dropout._passes.get(drop.seed) is None
 
 
 @reentrant
 def test_little_is_kept(reentrant: bool) -> None:
     gc.collect()
-    before = len(steps._passes)
+    before = len(dropout._passes)
     drop, x = Dropout(0.5, 0), torch.ones(20, 5, requires_grad=True)
     for _ in range(200):
         checkpoint(squared, drop, x, use_reentrant=reentrant).sum().backward()
-    passes = steps._passes.get(drop.seed)
+    passes = dropout._passes.get(drop.seed)
     assert passes is not None
     assert sum(map(len, passes[:2])) <= 64
-    assert len(steps._passes) == before + 1
+    assert len(dropout._passes) == before + 1
     del drop
     gc.collect()
-    assert len(steps._passes) == before
+    assert len(dropout._passes) == before

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.aggregation import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv
 
 
 class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.aggregation import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv
 from node2seq.nn.dropout import Dropout
 
 

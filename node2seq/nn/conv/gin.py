@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor
 
 from node2seq import ops
-from node2seq.nn.conv.aggregation import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv
 
 
 class GINConv(torch_geometric.nn.GINConv, DeterministicConv):

@@ -14,9 +14,8 @@ from torch_geometric.utils import is_torch_sparse_tensor
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.adjacency import entries_of, sequences_of
+from node2seq.nn.conv.base import SequenceMessages, has_message_hooks
 from node2seq.nn.conv.checks import check_edges, check_features, check_options, check_size
-from node2seq.nn.conv.messages import SequenceMessages
-from node2seq.nn.hooks import has_message_hooks
 
 
 class Trace(NamedTuple):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import Linear
 
 from node2seq import ops
-from node2seq.nn.conv.aggregation import Neighbours
+from node2seq.nn.conv.base import Neighbours
 
 # Under the root of the variance, whose slope would be infinite at zero.
 _EPSILON = 1e-5

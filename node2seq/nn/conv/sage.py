@@ -8,7 +8,7 @@ from torch_geometric.nn import Linear
 from torch_geometric.typing import OptPairTensor
 
 from node2seq import ops
-from node2seq.nn.conv.aggregation import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv
 
 
 class SAGEConv(torch_geometric.nn.SAGEConv, DeterministicConv):

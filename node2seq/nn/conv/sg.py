@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.aggregation import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv
 
 
 class SGConv(torch_geometric.nn.SGConv, DeterministicConv):

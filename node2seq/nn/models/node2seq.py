@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.three_layers import ThreeLayers
+from node2seq.nn.models.network import ThreeLayers
 
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "none": lambda x: x}
 # The options that the layer takes by the same names, besides the backend.

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops import reference
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Sequences, multiply
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
 _WINDOWS_PER_BLOCK = 2**14
@@ -22,7 +21,7 @@ def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tenso
     """Equations 5 and 6 with the largest window per channel; see :func:`reference.convolve_max`."""
     kernel_size, channels = weight.size(-3), weight.size(-1)
     taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
-    projected = reference.project(x, taps).view(-1, kernel_size, channels)
+    projected = multiply(x, taps).view(-1, kernel_size, channels)
     return _WindowMax.apply(projected, sequences)  # pyright: ignore[reportReturnType]
 
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops import reference
 from node2seq.ops.eager.aggregate import bag_sum, split_bags, split_bags_once
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Sequences, multiply
 
 
 def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
@@ -18,7 +17,7 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
     kernel_size, channels = weight.size(-3), weight.size(-1)
     summed = _WindowSum.apply(x, sequences, kernel_size)
     taps = weight.reshape(*weight.shape[:-3], kernel_size * x.size(-1), channels)
-    return reference.project(summed.flatten(1), taps)  # pyright: ignore[reportAttributeAccessIssue]
+    return multiply(summed.flatten(1), taps)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _WindowSum(torch.autograd.Function):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from node2seq.ops import reference
+from node2seq.ops.sequences import multiply
 
 
 def matrix_of(weight: Tensor, root: Tensor | None) -> Tensor:
@@ -17,7 +17,7 @@ def matrix_of(weight: Tensor, root: Tensor | None) -> Tensor:
 def add_product(bias: Tensor | None, x: Tensor, matrix: Tensor) -> Tensor:
     """Rows times one matrix, or each run's rows times its own, and the bias."""
     if bias is None:
-        return reference.project(x, matrix)
+        return multiply(x, matrix)
     if matrix.dim() == 2:
         return torch.addmm(bias, x, matrix)
     by_run = x.view(matrix.size(0), -1, x.size(-1))

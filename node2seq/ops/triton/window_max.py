@@ -14,9 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops import reference
 from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Sequences, multiply
 from node2seq.ops.triton.aggregate import sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
@@ -274,7 +273,7 @@ class _WindowMax(torch.autograd.Function):
         (*runs, kernel_size, _, channels), grad = ctx.weight_shape, plain(grad)
         table = window_max_grad(grad, winner, short_winner, place, ctx.plan, ctx.shape, kernel_size)
         table = table.flatten(1)
-        grad_x = None if taps is None else reference.project(table, taps.transpose(-2, -1))
+        grad_x = None if taps is None else multiply(table, taps.transpose(-2, -1))
         _, needs_weight, needs_root, needs_bias, _ = ctx.needs_input_grad
         grad_weight = grad_root = None
         if x is not None:

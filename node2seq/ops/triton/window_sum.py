@@ -13,9 +13,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops import reference
 from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Sequences, multiply
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums
@@ -210,7 +209,7 @@ class _WindowSum(torch.autograd.Function):
         if needs_x:
             # Prefix sums over taps commute with the projection: of K small matrices instead of N · K rows.
             matrix = matrix_of(weight.cumsum(-3), root).transpose(-2, -1)  # [D, K * C], or (K + 1) * C
-            prefix = reference.project(grad, matrix).view(grad.size(0), *ctx.shape)
+            prefix = multiply(grad, matrix).view(grad.size(0), *ctx.shape)
             grad_x = window_sum_grad(prefix, place, ctx.plan, weight.size(-3), ctx.sums)
         return grad_x, grad_weight, grad_root, by_run.sum(-2) if needs_bias else None, None, None
 

@@ -17,8 +17,8 @@ from kernel_cases import (
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.ops import reference
 from node2seq.ops import triton as fused
+from node2seq.ops.sequences import multiply
 
 
 def whole_layer(readout: str, sequences: ops.Sequences, is_learned: bool) -> Callable[..., Any]:
@@ -40,7 +40,7 @@ def whole_layer(readout: str, sequences: ops.Sequences, is_learned: bool) -> Cal
             out, winner = out if readout == "max" else (out, None)
             if readout == "mean":
                 out = out / sequences.rows.windows(weight.size(-3))[:, None]
-            out = out + reference.project(x, root.transpose(-2, -1))
+            out = out + multiply(x, root.transpose(-2, -1))
             out = (out.view(*root.shape[:-2], -1, out.size(-1)) + bias.unsqueeze(-2)).flatten(0, -2)
         return out if winner is None else (out, winner)
 
