@@ -6,8 +6,8 @@ import torch
 from kernel_cases import DEVICE, LENGTHS, SOURCES, assert_close, assert_exact, integers, normal, ragged
 from torch import Tensor
 
-from node2seq.ops import linear
 from node2seq.ops import triton as fused
+from node2seq.ops.linear import SparseRows, find_sparse_rows
 from node2seq.ops.triton import dropout
 
 
@@ -28,14 +28,14 @@ def test_sums_and_gradients_of_features_and_weights():
 def test_sparse_features_are_dropped_and_multiplied_as_dense_ones():
     """Features without their zeros: dropped bit by bit as the whole, multiplied by the same kernels."""
     dense = integers(30, 60, dtype=torch.float32) * (torch.rand(30, 60, device=DEVICE) < 0.08)
-    x = linear.find_sparse_rows(dense)
+    x = find_sparse_rows(dense)
     assert x is not None
     rate, seed, step = (
         torch.tensor(values, device=DEVICE) for values in ([0.5, 0.0, 0.75], [1, 2, 3], [4, 5, 5])
     )
     element = x.sequences.rows.target * 60 + x.sequences.index
     values = dropout.drop(x.values[:, None], rate.double(), seed, step, 1, element, False)
-    dropped = linear.SparseRows(x.sequences, values.squeeze(-1))
+    dropped = SparseRows(x.sequences, values.squeeze(-1))
     expected = torch.where(
         dropout.drop(torch.ones_like(dense), rate.double(), seed, step, 1, None, False) != 0,
         dense * (1 / (1 - rate)).view(3, 1, 1),
