@@ -13,8 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.edges import clean_edges
-from node2seq.data.reading import ReadReport, from_frames
-from node2seq.data.schema import is_directed, schema_of_matrix
+from node2seq.data.reading import ReadReport, from_frames, is_directed, schema_of_matrix
 from node2seq.data.splits import Split, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError

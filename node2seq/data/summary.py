@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.edges import connected_components
-from node2seq.data.schema import is_directed
+from node2seq.data.reading import is_directed
 
 
 @dataclass(frozen=True)

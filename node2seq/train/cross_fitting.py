@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from node2seq.train.scores import SCORES
+from node2seq.train.metrics import SCORES
 
 # The nodes that choose an epoch are nine tenths of those that choose it in a training that is reported.
 FOLDS = 10

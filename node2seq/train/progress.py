@@ -16,9 +16,8 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts, split_warnings
-from node2seq.train.metrics import METRIC_TITLES, Metrics, measure_parts
+from node2seq.train.metrics import METRIC_TITLES, SCORES, Metrics, measure_parts
 from node2seq.train.objective import Part, mean_over
-from node2seq.train.scores import SCORES
 from node2seq.train.settings import TrainSettings
 
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import options_of
 from node2seq.options import parse, unknown
+from node2seq.train.metrics import SCORES
 from node2seq.train.optimizer import OPTIMIZERS
-from node2seq.train.scores import SCORES
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import fit
-from node2seq.train.metrics import METRIC_TITLES, fitting_metric, measure
-from node2seq.train.scores import SCORES
+from node2seq.train.metrics import METRIC_TITLES, SCORES, fitting_metric, measure
 from node2seq.train.settings import TrainSettings
 
 SIZES = (30, 17, 24)
