@@ -1,0 +1,295 @@
+"""Choose the defaults for any graph on validation nodes, and measure them with one graph left out.
+
+    python benchmarks/choose_defaults.py pack graphs.npz      # the nine sets and the drawn families
+    python benchmarks/choose_defaults.py sweep graphs.npz     # each candidate on each graph
+    python benchmarks/choose_defaults.py choose               # what the rows say; trains nothing
+    python benchmarks/choose_defaults.py measure graphs.npz   # test figures, each graph left out once
+
+`sweep` appends a row for each run to rows of its own and never measures a test node. `choose` takes, for each
+kind of graph, the candidate of the highest mean rank by validation. `measure` trains each of the nine sets
+with the candidate that the other graphs choose (Cornell and Texas leave together, because they share their
+features), ten splits each, with each layer inside the same blocks, and today's recipe of a plain GCN beside
+them. Runs that have a row are not trained again. Needs torch, torch_geometric and numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from node2seq.data import load, make_split
+from node2seq.data.families import FAMILIES, draw_graph
+from node2seq.data.scaling import standardize
+from node2seq.environment import describe, pick_device
+from node2seq.recipes import recipe_for
+from node2seq.recipes.any_graph import is_wide
+from node2seq.storage import append_line, read_lines
+from node2seq.train.many import Training, train_many
+from node2seq.train.metrics import fitting_metric
+from node2seq.train.settings import Recipe, TrainSettings
+
+# The nine sets, and the names under which they are loaded.
+SETS = {"cora": "cora-r", "citeseer": "citeseer-r", "photo": "amazon-r"}
+SETS |= {name: name for name in ("chameleon", "squirrel", "actor", "cornell", "texas", "wisconsin")}
+LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
+# Sets that leave together: they share features and labels.
+TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
+# Seeds of the sweep are not those of any measured run.
+SWEEP_SEEDS, MEASURE_SEEDS = (100, 101), tuple(range(10))
+FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
+
+_SHAPES: dict[str, dict[str, Any]] = {
+    "max": {"hidden_channels": 64, "num_layers": 2},
+    "max-deep": {"hidden_channels": 64, "num_layers": 4},
+    "max-broad": {"hidden_channels": 128, "num_layers": 2},
+    "mean": {"hidden_channels": 64, "num_layers": 2, "readout": "mean"},
+    "mean-depthwise": {"hidden_channels": 64, "num_layers": 2, "readout": "mean", "taps": "depthwise"},
+}
+_TRAINING: dict[str, dict[str, float]] = {
+    "light": {"dropout": 0.2, "input_dropout": 0.0, "lr": 0.003, "weight_decay": 0.0},
+    "fast": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.01, "weight_decay": 0.0},
+    "medium": {"dropout": 0.5, "input_dropout": 0.0, "lr": 0.003, "weight_decay": 1e-4},
+    "strong": {"dropout": 0.5, "input_dropout": 0.5, "lr": 0.003, "weight_decay": 5e-4},
+    "strong-fast": {"dropout": 0.5, "input_dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4},
+    "strongest": {"dropout": 0.7, "input_dropout": 0.6, "lr": 0.005, "weight_decay": 1e-3},
+}
+CANDIDATES: dict[str, dict[str, Any]] = {
+    f"{shape}/{training}": {**_SHAPES[shape], **_TRAINING[training]}
+    for shape, training in itertools.product(_SHAPES, _TRAINING)
+}
+
+
+def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-node2seq") -> Recipe:
+    """A candidate as a recipe; other layers take what all blocks have in common."""
+    own = ("readout", "taps") if model != "residual-node2seq" else ()
+    given = {name: value for name, value in values.items() if name not in own}
+    return Recipe({}, TrainSettings(epochs=300, patience=60)).updated(**given, metric=metric)
+
+
+def pack(path: Path) -> None:
+    """Write all graphs into one file, features without their zeros."""
+    arrays: dict[str, np.ndarray] = {}
+    for name in (*SETS, *FAMILIES, "words-few", "hubs-few"):
+        data = load(SETS[name]) if name in SETS else draw_graph(name.removesuffix("-few"), seed=len(name))
+        assert data.x is not None
+        assert data.edge_index is not None
+        x = standardize(data.x.numpy())
+        row, column = np.nonzero(x)
+        parts = {"shape": np.array(x.shape), "row": row.astype(np.int32), "column": column.astype(np.int32)}
+        parts |= {"value": x[row, column], "edge_index": data.edge_index.numpy().astype(np.int32)}
+        arrays |= {f"{name}/{part}": values for part, values in {**parts, "y": data.y.numpy()}.items()}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+        print(f"{name}: {x.shape[0]} nodes, {x.shape[1]} features, {row.size / x.size:.1%} not zero")
+    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def unpack(path: Path, wanted: Sequence[str] | None) -> Iterator[tuple[str, Data]]:
+    """The graphs of a file by name."""
+    with np.load(path) as arrays:
+        names = list(dict.fromkeys(key.split("/")[0] for key in arrays.files))
+        for name in names if wanted is None else wanted:
+            part = {
+                key: arrays[f"{name}/{key}"] for key in ("shape", "row", "column", "value", "edge_index", "y")
+            }
+            x = np.zeros(part["shape"], dtype=np.float32)
+            x[part["row"], part["column"]] = part["value"]
+            edges = torch.from_numpy(part["edge_index"]).long()
+            yield name, Data(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(part["y"]).long())
+
+
+def split_of(name: str, data: Data, seed: int) -> Any:
+    """A stratified split; with few labels, the same nodes for validation and test."""
+    assert isinstance(data.y, torch.Tensor)
+    split = make_split(data.y, "60/20/20", seed)
+    if name.endswith("-few"):
+        by_class = [split.train[data.y[split.train] == c][:FEW_LABELS] for c in data.y.unique().tolist()]
+        object.__setattr__(split, "train", torch.cat(by_class).sort().values)
+    return split
+
+
+class Rows:
+    """The rows of one file: what is known, and how to add to it.
+
+    Args:
+        path: The file.
+        device: What the runs are trained on.
+        commit: What to note where the code is no checkout.
+    """
+
+    def __init__(self, path: Path, device: torch.device, commit: str | None) -> None:
+        self.path = path
+        self.known = list(read_lines(path)) if path.exists() else []
+        about = describe(device)
+        self.about = {"environment": about | ({"commit": commit} if commit else {})}
+
+    def has(self, **key: Any) -> bool:
+        """Whether there is a row with these values."""
+        return any(all(row.get(name) == value for name, value in key.items()) for row in self.known)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append a row."""
+        self.known.append(row)
+        append_line(self.path, row | self.about)
+
+
+def train(
+    rows: Rows,
+    stage: str,
+    name: str,
+    data: Data,
+    todo: Sequence[tuple[dict[str, Any], str, Recipe]],
+    seeds: Sequence[int],
+) -> None:
+    """Train what has no row yet, all runs of a graph in one call; only one stage measures test nodes."""
+    wanted = [
+        ({"stage": stage, "graph": name, **label, "model": model, "seed": seed}, model, recipe)
+        for (label, model, recipe) in todo
+        for seed in seeds
+    ]
+    wanted = [each for each in wanted if not rows.has(**each[0])]
+    splits = {seed: split_of(name, data, seed) for seed in seeds}
+    runs = [Training(model, recipe, splits[key["seed"]], key["seed"]) for key, model, recipe in wanted]
+    started = time.perf_counter()
+    for (key, _, recipe), outcome in zip(wanted, train_many(data, runs), strict=True):
+        row = {
+            **key,
+            "split": "60/20/20",
+            "metric": recipe.settings.metric,
+            "seconds": round(outcome.seconds, 3),
+        }
+        row["recipe"] = {"options": dict(recipe.options), "settings": asdict(recipe.settings)}
+        if outcome.result is None:
+            row["error"] = outcome.error
+        else:
+            best, test = outcome.result.best, outcome.result.test
+            row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
+            if stage == "measure" and test is not None:
+                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.largest_class}
+        rows.add(row)
+    print(f"{name}: {len(runs)} runs in {time.perf_counter() - started:.1f} s", flush=True)
+
+
+def metric_of(data: Data) -> str:
+    """The metric that fits a graph."""
+    assert isinstance(data.y, torch.Tensor)
+    return fitting_metric(data.y[data.y >= 0])
+
+
+def sweep(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None) -> None:
+    """Train every candidate on every graph."""
+    for name, data in unpack(path, graphs):
+        metric = metric_of(data)
+        todo = [
+            (
+                {"candidate": candidate, "wide": is_wide(data.num_features)},
+                "residual-node2seq",
+                recipe_of(values, metric),
+            )
+            for candidate, values in CANDIDATES.items()
+        ]
+        train(rows, "sweep", name, data.to(str(device)), todo, SWEEP_SEEDS)
+
+
+def chosen(rows: Rows, without: Sequence[str] = ()) -> dict[bool, str]:
+    """The candidate of the best mean rank by validation, for wide features and for others.
+
+    Args:
+        rows: Those of the sweep.
+        without: Graphs that have no say.
+    """
+    found: dict[bool, str] = {}
+    for wide in (True, False):
+        own = [
+            row
+            for row in rows.known
+            if row["stage"] == "sweep" and row["wide"] == wide and row["graph"] not in without
+        ]
+        ranks = np.zeros(len(CANDIDATES))
+        for graph in sorted({row["graph"] for row in own}):
+            means = [
+                np.mean(
+                    [
+                        r.get("validation", 0.0)
+                        for r in own
+                        if r["graph"] == graph and r["candidate"] == candidate
+                    ]
+                    or [0.0]
+                )
+                for candidate in CANDIDATES
+            ]
+            # Ties share the mean of their ranks; 0 is the best.
+            ranks += [
+                sum(other > mean for other in means) + 0.5 * sum(other == mean for other in means)
+                for mean in means
+            ]
+        found[wide] = list(CANDIDATES)[int(ranks.argmin())]
+    return found
+
+
+def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None) -> None:
+    """Train each set with what the others choose, with every layer inside, and a plain GCN beside them."""
+    for name, data in unpack(path, graphs or tuple(SETS)):
+        candidate = chosen(rows, TWINS.get(name, (name,)))[is_wide(data.num_features)]
+        metric = metric_of(data)
+        todo = [
+            (
+                {"candidate": candidate},
+                f"residual-{layer}",
+                recipe_of(CANDIDATES[candidate], metric, f"residual-{layer}"),
+            )
+            for layer in LAYERS
+        ]
+        todo.append(({"candidate": "default"}, "gcn", recipe_for("gcn").updated(metric=metric)))
+        train(rows, "measure", name, data.to(str(device)), todo, MEASURE_SEEDS)
+
+
+def show(rows: Rows) -> None:
+    """Print what the rows say."""
+    print("chosen by all graphs (wide features, others):", *chosen(rows).values())
+    for name in SETS:
+        own = [row for row in rows.known if row["stage"] == "measure" and row["graph"] == name]
+        by_model = {
+            model: np.array([r["test"] for r in sorted(own, key=lambda r: r["seed"]) if r["model"] == model])
+            for model in dict.fromkeys(row["model"] for row in own)
+        }
+        print(
+            f"{name:10}",
+            *(f"{model} {100 * v.mean():.1f} ± {100 * v.std(ddof=1):.1f}" for model, v in by_model.items()),
+        )
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stage", choices=("pack", "sweep", "choose", "measure"))
+    parser.add_argument(
+        "graphs", type=Path, nargs="?", default=Path("graphs.npz"), help="file of packed graphs"
+    )
+    parser.add_argument("--rows", type=Path, default=Path("results/defaults.jsonl"), help="file of rows")
+    parser.add_argument("--only", help="names of graphs, separated by commas")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--commit", help="commit to note in rows where the code is not a checkout")
+    options = parser.parse_args()
+    if options.stage == "pack":
+        pack(options.graphs)
+        return
+    device = pick_device(options.device)
+    rows, only = Rows(options.rows, device, options.commit), options.only and options.only.split(",")
+    if options.stage == "choose":
+        show(rows)
+    else:
+        {"sweep": sweep, "measure": measure}[options.stage](options.graphs, rows, device, only)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The recipe of the residual networks for any graph, by rule from the sizes of the graph.
+
+The values were chosen on validation nodes by ``benchmarks/choose_defaults.py``, whose rows are in
+``results/defaults.jsonl``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from node2seq.train.settings import Recipe, recipe
+
+_SOURCE = "the rule for any graph, chosen on validation nodes"
+
+# From so many columns on, features are treated as bags of words are.
+_WIDE = 256
+
+
+@dataclass(frozen=True)
+class GraphSizes:
+    """What the rule looks at.
+
+    Args:
+        features: Columns of the features.
+        classes: Classes.
+        labels: Training nodes.
+    """
+
+    features: int
+    classes: int
+    labels: int
+
+
+#: What a benchmark set is like, for a graph that nobody has looked at yet.
+TYPICAL = GraphSizes(features=1000, classes=5, labels=1000)
+
+_SHARED: dict[str, Any] = {"hidden_channels": 64, "num_layers": 2}
+_NARROW = {"options": {"dropout": 0.2, "input_dropout": 0.0}, "settings": {"lr": 0.003, "weight_decay": 0.0}}
+_BROAD = {"options": {"dropout": 0.5, "input_dropout": 0.5}, "settings": {"lr": 0.003, "weight_decay": 5e-4}}
+
+
+def is_wide(features: int) -> bool:
+    """Whether there are so many features that a network can learn them by heart."""
+    return features >= _WIDE
+
+
+def recipe_by_rule(graph: GraphSizes = TYPICAL) -> Recipe:
+    """How a network of residual blocks is trained on a graph of such sizes."""
+    chosen = _BROAD if is_wide(graph.features) else _NARROW
+    training = {"epochs": 300, "patience": 60, **chosen["settings"]}
+    return recipe({**_SHARED, **chosen["options"]}, training, source=_SOURCE)

@@ -1,0 +1,62 @@
+"""Graphs drawn at random: each family has the trait that it is named for."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from node2seq.data import families
+from node2seq.data.families import FAMILIES
+from node2seq.errors import Node2SeqError
+
+
+def draw_graph(*args: Any) -> Any:
+    """Untyped, because the parts of a graph may be missing in general."""
+    return families.draw_graph(*args)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_seed_gives_one_undirected_graph(family):
+    graph, again, other = (draw_graph(family, 300, seed) for seed in (1, 1, 2))
+    assert graph.is_undirected()
+    assert not graph.has_self_loops()
+    assert graph.x.size(0) == graph.y.numel() >= 300
+    assert graph.x.isfinite().all()
+    assert torch.equal(graph.x, again.x)
+    assert torch.equal(graph.edge_index, again.edge_index)
+    assert not torch.equal(graph.edge_index, other.edge_index) or not torch.equal(graph.y, other.y)
+
+
+def test_a_cell_shows_the_mines_around_it():
+    graph = draw_graph("grid", 400)
+    degree = torch.bincount(graph.edge_index[1])
+    assert sorted(degree.unique().tolist()) == [3, 5, 8]
+    mines = torch.zeros(400, dtype=torch.long).index_add_(
+        0, graph.edge_index[1], graph.y[graph.edge_index[0]]
+    )
+    shown = graph.x[:, 9] == 0
+    assert torch.equal(graph.x[shown, :9].argmax(1), mines[shown])
+    assert not graph.x[~shown, :9].any()
+    assert 0.1 < graph.y.float().mean() < 0.3
+
+
+def test_neighbours_are_alike_where_the_family_says_so():
+    def alike(family: str) -> float:
+        graph = draw_graph(family)
+        return (graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).float().mean().item()
+
+    assert alike("heterophilous") < 0.15
+    assert alike("words") > 0.7
+
+
+def test_other_traits():
+    hubs = torch.bincount(draw_graph("hubs").edge_index[1])
+    assert hubs.max() > 15 * hubs.float().mean()
+    assert draw_graph("many-classes").y.unique().numel() == 40
+    assert draw_graph("unscaled").x.std(0).max() > 1e6 * draw_graph("unscaled").x.std(0).min()
+    assert (draw_graph("words").x != 0).float().mean() < 0.05
+
+
+def test_an_unknown_family_is_named():
+    with pytest.raises(Node2SeqError, match="family='gird'"):
+        draw_graph("gird")

@@ -1,0 +1,32 @@
+"""Columns of numbers brought to one scale."""
+
+import numpy as np
+import pytest
+
+from node2seq.data.scaling import scale_of, standardize
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 1, 1, 0], (0, 1)),  # yes or no
+        ([1, 1, 1], (0, 1)),
+        ([0, 0, 0, 8, -2], (0, 8)),  # mostly zeros stay zeros
+        ([30, 50, 40], (40, np.std([30, 50, 40]))),
+        ([7.1, 7.1, 7.1], (7.1, 1)),  # a constant becomes zero, not noise
+        ([], (0, 1)),
+    ],
+)
+def test_each_kind_of_column_has_its_scale(values, expected):
+    assert scale_of(np.array(values, dtype=np.float32)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_matrix_is_scaled_column_by_column():
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.normal(45, 12, 100), rng.normal(5e4, 3e4, 100), rng.integers(0, 2, 100)], axis=1)
+    scaled = standardize(x)
+    assert scaled.dtype == np.float32
+    assert np.abs(scaled[:, :2].mean(0)).max() < 1e-5
+    assert scaled[:, :2].std(0) == pytest.approx([1, 1], abs=1e-5)
+    assert (scaled[:, 2] == x[:, 2]).all()
+    assert standardize(x[:, :0]).shape == (100, 0)
