@@ -17,6 +17,7 @@ from node2seq.ops.dispatch import fastest_for, is_exporting
 
 WORD = 2**32
 _LARGEST = 2**31 - 1
+_IDS_PER_GRAPH = 2**24
 # Odd multipliers with well-mixed bits, as signed 32-bit integers: products wrap around.
 SPREAD = 0x9E3779B1 - WORD
 MIX_1 = 0x7FEB352D
@@ -50,7 +51,8 @@ def counter_dropout(
     With R seeds it does so for R runs: each drops what it would drop alone.
 
     Args:
-        x (torch.Tensor): The features of N nodes, [N, C]; or those of each of R runs, [R, N, C].
+        x (torch.Tensor): The features of N nodes, [N, C]; or those of each of R runs, [R, N, C]; or, with one
+            seed, those of B graphs, [B, N, C], each of which drops other elements.
         p (float or torch.Tensor): The probability, in [0, 1); or one for each of R runs, [R], float64.
         seed (torch.Tensor): The seed, int64; or one for each of R runs, [R]: the result is [R, N, C] then.
         step (torch.Tensor): The number of the training step, int64, like ``seed``.
@@ -60,6 +62,11 @@ def counter_dropout(
     """
     if not isinstance(p, Tensor) and p == 0:
         return x
+    if x.dim() == 3 and not seed.dim():
+        if nodes is not None:  # ids apart from those of the other graphs
+            graph = torch.arange(x.size(0), device=x.device)[:, None]
+            nodes = (nodes + graph * _IDS_PER_GRAPH).view(-1)
+        return counter_dropout(x.flatten(0, 1), p, seed, step, layer, nodes, whole_rows).view(x.shape)
     is_tracing, fuses = torch.compiler.is_compiling(), x.is_cuda and x.dtype == torch.float32
     if fuses and is_tracing and not is_exporting():
         rate, rates = (0.0, p) if isinstance(p, Tensor) else (p, None)

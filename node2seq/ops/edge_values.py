@@ -79,15 +79,18 @@ class EdgeValues(NamedTuple):
         added = (query[..., target, :] * self.attr).sum(-1)
         return per_entry(added, self.entry, rows.num_entries, 0.0).reshape(-1)
 
-    def edge_of(self, entry: Tensor) -> Tensor:
-        """The edge of each of some entries of one run, as it is listed, or −1 for none, [E].
+    def edge_of(self, entry: Tensor, runs: int = 1) -> Tensor:
+        """The edge of each of some entries, as it is listed, or −1 for none, [R * E].
 
         Args:
-            entry (torch.Tensor): Entries, or −1 for what is none, [E].
+            entry (torch.Tensor): Entries, or −1 for what is none, [R * E].
+            runs (int): The number of runs R. (default: :obj:`1`)
         """
-        edge = torch.arange(self.entry.numel(), device=entry.device)
-        edge = per_entry(edge, self.entry, entry.numel(), -1)
-        return torch.cat([edge, edge.new_full((1,), -1)])[entry]
+        edge, entries = torch.arange(self.entry.numel(), device=entry.device), entry.numel() // runs
+        edge = per_entry(edge, self.entry, entries, -1)
+        return torch.cat([edge, edge.new_full((1,), -1)])[
+            torch.where(entry < 0, entries, entry % max(entries, 1))
+        ]
 
     def rows(self, x: Tensor, ranking: Ranking) -> Tensor:
         """The row at each position, [E, D], or for R runs [R, E, D].

@@ -49,7 +49,7 @@ def rank(
         threshold (float or torch.Tensor): β; one for all, one for each run, [R], or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
         order (str): What the chosen are sorted by: ``attention``, ``degree`` or ``random``.
-        seed (torch.Tensor, optional): What a random order is drawn with, or each run's, [R].
+        seed (torch.Tensor, optional): What a random order is drawn with: one for all, or each run's, [R].
         edges (EdgeValues, optional): What edges carry; the sequences have an entry for each edge then.
         then (Convolution, optional): The convolution over ``key`` that follows.
         backend (str or module): The user's choice, or what :func:`choose_backend` made of it.
@@ -58,6 +58,8 @@ def rank(
     union = sequences if runs == 1 else sequences.copies(runs)
     if isinstance(threshold, Tensor) and threshold.numel() == runs:
         threshold = threshold.to(key.dtype).view(-1, 1).expand(runs, query.size(-2)).reshape(-1)
+    if seed is not None and runs > 1:
+        seed = seed.expand(runs)
     given, key = query, key.flatten(0, -2)
     query = key if is_shared else query.flatten(0, -2)
     if isinstance(backend, str):

@@ -210,6 +210,8 @@ def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
     x = dense(x)
     if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:
         return _batch_norm(module, x)
+    if isinstance(module, nn.BatchNorm1d) and x.dim() == 3:  # the nodes of several graphs
+        return module(x.flatten(0, 1)).view(x.shape)
     if isinstance(module, nn.LayerNorm) and weight.dim() == 2:
         normed = F.layer_norm(x, x.shape[-1:], eps=module.eps)
         return add_bias(normed * weight.unsqueeze(-2), module.bias)

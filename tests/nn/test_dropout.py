@@ -192,3 +192,19 @@ def test_compiled_loops_drop_the_same_elements(p, whole_rows, dtype, monkeypatch
         torch.testing.assert_close(out, plain_out, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(grad, plain_grad)  # runs are added up before they are scaled, or after
     assert pool.RUNS["drop"] == before + 2 * len(cases)
+
+
+@pytest.mark.parametrize("nodes", [None, torch.arange(40, 60)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_graphs_with_the_same_edges_drop_other_elements_each(dtype, nodes):
+    drop, x = Dropout(0.5, 0), torch.ones(4, 20, 8, dtype=dtype)
+    out = drop(x, nodes)
+    assert out.shape == x.shape
+    kept = (out > 0).float()
+    assert 0.4 < float(kept.mean()) < 0.6
+    for one in range(4):
+        for other in range(one):
+            assert 0.3 < float((kept[one] == kept[other]).float().mean()) < 0.7
+    drop.step.zero_()
+    first = drop(x[0], nodes)
+    assert torch.equal(first, out[0])  # the first graph drops what it drops alone

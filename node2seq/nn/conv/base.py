@@ -10,6 +10,7 @@ from torch_geometric.typing import Adj, OptTensor
 from torch_geometric.utils import is_torch_sparse_tensor, softmax
 
 from node2seq import ops
+from node2seq.errors import Node2SeqError
 from node2seq.nn.adjacency import edges_of, sequences_of
 
 
@@ -156,9 +157,18 @@ class SequenceMessages(MessagePassing):
         edges: ops.EdgeValues | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """What :func:`node2seq.ops.convolve` gives, by way of a message for each edge."""
-        shape, query, key = query.shape, query.flatten(0, -2), key.flatten(0, -2)
+        shape, runs = query.shape, query.shape[:-2].numel()
         source, target = edges_of(edge_index, self.flow)
-        sequences = ranking.sequences
+        if runs > 1:
+            if edges is not None:
+                raise Node2SeqError(
+                    f"single messages of {runs} graphs whose edges carry something",
+                    "they are sent for one graph at a time",
+                    "Pass the features of one graph, or remove the explainer or hook",
+                )
+            run = torch.arange(runs, device=source.device)[:, None]
+            source, target = (source + run * key.size(-2)).view(-1), (target + run * query.size(-2)).view(-1)
+        query, key, sequences = query.flatten(0, -2), key.flatten(0, -2), ranking.sequences
         rows, span = sequences.rows, max(sequences.num_sources, 1)
         if edges is None:
             entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)

@@ -15,7 +15,7 @@ from node2seq.options import check_choice
 
 CHOICES = {
     "readout": ("max", "mean", "sum"),
-    "root": ("projected", "input"),
+    "root": ("projected", "input", "none"),
     "nonlocal_order": ("joint", "local-first"),
     "order": ("attention", "degree", "random"),
     "taps": ("full", "depthwise", "scalar"),
@@ -168,9 +168,18 @@ def _check_edge_values(name: str, values: Tensor, wanted: str, edges: int | None
         )
 
 
+def needs_targets(root: str, order: str, hops: int) -> str | None:
+    """Why a layer with such options cannot do without the features of the targets, if it cannot."""
+    if root != "none":
+        return f"root={root!r} adds each target's own features"
+    if order == "attention":
+        return "order='attention' scores its sources against each target's features"
+    return f"hops={hops} chooses neighbours by their scores" if hops > 1 else None
+
+
 def check_features(
-    x: Any, size: Size, source: int, lin: Linear, lin_dst: Linear | None, validate: bool
-) -> tuple[Tensor, Tensor]:
+    x: Any, size: Size, source: int, lin: Linear, lin_dst: Linear | None, needs: str | None, validate: bool
+) -> tuple[Tensor, Tensor | None]:
     """The features of the sources and of the targets, or an error if the layer cannot work on them.
 
     Args:
@@ -179,6 +188,7 @@ def check_features(
         source (int): Which of a pair are the sources.
         lin (Linear): What the sources are projected with.
         lin_dst (Linear, optional): What the targets are projected with, where not with the same.
+        needs (str, optional): Why the features of the targets are needed, if they are.
         validate (bool): Whether to look for NaN and infinity.
     """
     pair = x if isinstance(x, (tuple, list)) else (x, x)
@@ -189,24 +199,33 @@ def check_features(
             "Pass a tensor, or a tuple of two",
         )
     x_src, x_dst = pair[source], pair[1 - source]
-    if x_src is None or x_dst is None:
-        missing = "source" if x_src is None else "target"
+    if x_src is None or (x_dst is None and needs is not None):
         raise Node2SeqError(
             f"x=({', '.join('None' if part is None else 'Tensor' for part in pair)})",
-            "each target's features are the query that its sources' features are scored against",
-            f"Pass the {missing} nodes' features too",
+            "the sources' features are what is convolved" if x_src is None else str(needs),
+            "Pass the source nodes' features"
+            if x_src is None
+            else "Pass the target nodes' features too, or make a layer of one hop with order='degree' or "
+            "'random' and root='none'",
         )
     is_one = x_src is x_dst
     _check_matrix("x" if is_one else "x_source", x_src, lin, x_src, validate)
-    if not is_one or lin_dst is not None:  # otherwise one look is enough
+    if x_dst is not None and (not is_one or lin_dst is not None):  # otherwise one look is enough
         # A lazy projection that both sides share takes its width from the sources.
         like = x_src if lin_dst is None else x_dst
         _check_matrix("x" if is_one else "x_target", x_dst, lin_dst or lin, like, validate)
+        if x_src.shape[:-2] != x_dst.shape[:-2]:
+            counts = [f"{part.shape[:-2].numel()} graphs'" for part in (x_src, x_dst)]
+            raise Node2SeqError(
+                f"{counts[0]} sources and {counts[1]} targets",
+                "each graph has both",
+                "Pass as many feature matrices of targets as of sources",
+            )
     for side, features, count in (
         ("source", x_src, None if size is None else size[source]),
         ("target", x_dst, None if size is None else size[1 - source]),
     ):
-        if count is not None and count != features.size(-2):
+        if count is not None and features is not None and count != features.size(-2):
             raise Node2SeqError(
                 f"size={tuple(size or ())}",
                 f"there are features for {features.size(-2)} {side} nodes, not {count}",
@@ -217,12 +236,13 @@ def check_features(
 
 def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> None:
     """One side's features; ``like`` has the width that a projection without weights will take."""
-    is_lazy = isinstance(lin.weight, UninitializedParameter)
     is_matrix = isinstance(x, (Tensor, ops.SparseRows))
-    if not is_matrix or not (x.dim() == 2 or (x.dim() == 3 and not is_lazy and lin.weight.dim() == 3)):
+    if not is_matrix or x.dim() not in (2, 3):
         given = f"a tensor of shape {list(x.shape)}" if is_matrix else type(x).__name__
         raise Node2SeqError(
-            f"{name} is {given}", "node features are a matrix", "Pass shape [num_nodes, channels]"
+            f"{name} is {given}",
+            "node features are a matrix, or one for each of several graphs with the same edges",
+            "Pass shape [num_nodes, channels] or [num_graphs, num_nodes, channels]",
         )
     if not x.is_floating_point():
         raise Node2SeqError(
@@ -231,9 +251,9 @@ def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> 
     _check_width(name, x, lin, "in_channels: a tuple of two where sources and targets differ", like.size(-1))
     if validate and not ops.is_tracing() and not bool(x.isfinite().all()):
         x = ops.dense(x)
-        row, column = (~x.isfinite()).nonzero()[0].tolist()
+        place = (~x.isfinite()).nonzero()[0].tolist()
         raise Node2SeqError(
-            f"{name}[{row}, {column}] is {float(x[row, column])}",
+            f"{name}{place} is {float(x[tuple(place)])}",
             "features have to be finite, or every score that they enter is lost",
             "Replace missing values before training, for instance with torch.nan_to_num",
         )

@@ -13,13 +13,16 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.adjacency import entries_of, sequences_of
+from node2seq.nn.adjacency import entries_of, is_sparse, sequences_of
 from node2seq.nn.conv.base import SequenceMessages, has_message_hooks
-from node2seq.nn.conv.checks import check_edges, check_features, check_options, check_size
+from node2seq.nn.conv.checks import check_edges, check_features, check_options, check_size, needs_targets
 
 
 class Trace(NamedTuple):
-    """What the layer did at each node. Entry e of node i lies at ``ptr[i] <= e < ptr[i + 1]``, best first."""
+    """What the layer did at each node. Entry e of node i lies at ``ptr[i] <= e < ptr[i + 1]``, best first.
+
+    Of several graphs at once it is the trace of their disjoint union: node i of graph b is node b N + i.
+    """
 
     ptr: Tensor
     """Where each node's sequence starts, and where the last one ends, [N + 1]."""
@@ -35,23 +38,27 @@ class Trace(NamedTuple):
     """Where edges carry something: the edge of each entry as it is listed, or −1 for none, [E]."""
 
     @classmethod
-    def of(cls, ranking: ops.Ranking, winner: Tensor | None, edges: ops.EdgeValues | None) -> "Trace":
+    def of(
+        cls, ranking: ops.Ranking, winner: Tensor | None, edges: ops.EdgeValues | None, graphs: int
+    ) -> "Trace":
         """The trace of a ranking and of what was read out."""
         node, score, entry = ranking
-        edge = None if edges is None else edges.edge_of(entry)
+        edge = None if edges is None else edges.edge_of(entry, graphs)
         return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner, edge)
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Leaves sparse tensors to eager mode.
+    """Leaves sparse tensors, and attention weights, to eager mode.
 
-    torch.compile cannot read them, and would compile some parts of the layer without the others.
+    torch.compile cannot read the first, and would compile some parts of the layer without the others. Of the
+    second there are as many as distinct edges, which it does not know.
     """
     uncompiled: Any = torch.compiler.disable(forward)
 
     @wraps(forward)
     def run(self: nn.Module, x: Any, edge_index: Adj, *args: Any, **kwargs: Any) -> Any:
-        chosen = uncompiled if is_torch_sparse_tensor(edge_index) else forward
+        is_left = is_torch_sparse_tensor(edge_index) or kwargs.get("return_attention_weights", False)
+        chosen = uncompiled if is_left else forward
         return chosen(self, x, edge_index, *args, **kwargs)
 
     return run
@@ -96,8 +103,9 @@ class Node2SeqConv(SequenceMessages):
         hops (int): How far away neighbours may be. :obj:`1` is the plain layer. (default: :obj:`1`)
         threshold (float): With several hops, a neighbour stays only if its score is larger.
             (default: :obj:`0.0`)
-        root (str): What :math:`\mathbf{W}_2` applies to: :obj:`"projected"`, as in the equation above, or
-            :obj:`"input"` for :math:`\mathbf{x}_i`. (default: :obj:`"projected"`)
+        root (str): What :math:`\mathbf{W}_2` applies to: :obj:`"projected"`, as in the equation above,
+            :obj:`"input"` for :math:`\mathbf{x}_i`, or :obj:`"none"` to add no own features.
+            (default: :obj:`"projected"`)
         nonlocal_order (str): With several hops, rank all chosen nodes together (:obj:`"joint"`) or neighbours
             before the others (:obj:`"local-first"`). (default: :obj:`"joint"`)
         order (str): What the chosen neighbours are sorted by: :obj:`"attention"`, as above;
@@ -121,7 +129,8 @@ class Node2SeqConv(SequenceMessages):
 
     Shapes:
         - **input:** node features :math:`(|\mathcal{V}|, C)` or
-          :math:`((|\mathcal{V}_s|, C_s), (|\mathcal{V}_t|, C_t))` if bipartite, edge indices
+          :math:`((|\mathcal{V}_s|, C_s), (|\mathcal{V}_t|, C_t))` if bipartite, each with a leading dimension
+          for several graphs with the same edges, edge indices
           :math:`(2, |\mathcal{E}|)` or a sparse adjacency :math:`(|\mathcal{V}_t|, |\mathcal{V}_s|)`,
           edge weights :math:`(|\mathcal{E}|)`, edge attributes :math:`(|\mathcal{E}|, D_e)`
         - **output:** node features :math:`(|\mathcal{V}_t|, D)`; with ``return_trace=True`` also a
@@ -186,7 +195,7 @@ class Node2SeqConv(SequenceMessages):
         self.lin_edge = None if edge_dim is None else _linear(edge_dim, out_channels)
         self.weight = Parameter(torch.empty(kernel_size, *widths))
         own_channels = out_channels if root == "projected" else pair[self._target]
-        self.lin_root = _linear(own_channels, out_channels)
+        self.lin_root: Any = None if root == "none" else _linear(own_channels, out_channels)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
         self.order_seed: Tensor | None
         self.register_buffer("order_seed", torch.zeros((), dtype=torch.int64) if order == "random" else None)
@@ -196,10 +205,9 @@ class Node2SeqConv(SequenceMessages):
         """Draws all parameters anew."""
         super().reset_parameters()
         self.lin.reset_parameters()
-        for lin in (self.lin_dst, self.lin_edge):
+        for lin in (self.lin_dst, self.lin_edge, self.lin_root):
             if lin is not None:
                 lin.reset_parameters()
-        self.lin_root.reset_parameters()
         if self.taps == "full":
             bound = (self.kernel_size * self.out_channels) ** -0.5  # as torch.nn.Conv1d
             torch.nn.init.uniform_(self.weight, -bound, bound)
@@ -220,11 +228,14 @@ class Node2SeqConv(SequenceMessages):
         *,
         size: Size = None,
         return_trace: bool = False,
+        return_attention_weights: bool = False,
     ) -> Any:
         """Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor or (torch.Tensor, torch.Tensor)): The node features.
+            x (torch.Tensor or (torch.Tensor, torch.Tensor)): The node features. The targets' may be
+                :obj:`None` where nothing depends on them: with one hop, ``root="none"`` and an order that is
+                not learned.
             edge_index (torch.Tensor or SparseTensor): The edges.
             edge_weight (torch.Tensor, optional): The weight of each edge. A sparse adjacency holds weights
                 as its values, unless these are all ones.
@@ -232,21 +243,24 @@ class Node2SeqConv(SequenceMessages):
                 sparse adjacency holds them as the rows of its values.
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
+            return_attention_weights (bool): Whether to return ``(edge_index, scores)`` as well: the edges
+                that the layer convolved over, self entries and non-local nodes among them, each target's
+                together and best first, and the score of each.
         """
         check_size(size)
         values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
         carries = any(value is not None for value in values)
-        x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, self.validate)
+        needs = needs_targets(self.root, self.order, self.hops)
+        x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
         # Single messages: for an explainer, a hook, or a message of a subclass's own.
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
         # Own features that are rows of the key go into the same product as the convolution.
         fuses = is_plain and is_shared and self.root == "projected" and not carries
-        fuses = fuses and ops.is_plain_linear(self.lin_root) and self.lin_root.bias is None
-        root = ops.Root(self.lin_root.weight, self.bias) if fuses else None
+        root = self._fused_root() if fuses else None
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
-            query = key if is_shared else ops.project(self.lin_dst or self.lin, x_dst)  # [N, D]
+            query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, *values)
             ranking = ops.rank(  # eqs. 2 to 4: the order of the neighbours
                 query,
@@ -259,7 +273,7 @@ class Node2SeqConv(SequenceMessages):
                 order=self.order,
                 seed=self.order_seed,
                 edges=edges,
-                then=ops.Convolution(self.kernel_size, self.readout, fuses) if is_plain else None,
+                then=ops.Convolution(self.kernel_size, self.readout, root is not None) if is_plain else None,
                 backend=self.backend,
             )
             weight = self.weight if self.taps == "full" else self._tap_matrices()
@@ -270,10 +284,37 @@ class Node2SeqConv(SequenceMessages):
                     edge_index, query, key, weight, ranking, self.readout, edges
                 )
             if root is None:  # eq. 7
-                own = ops.project(self.lin_root, query if self.root == "projected" else x_dst)
-                out = ops.add_bias(out + own, self.bias)
-        out = out.to(torch.promote_types(x_src.dtype, self.weight.dtype))
-        return (out, Trace.of(ranking, winner, edges)) if return_trace else out
+                own = x_dst if self.root == "input" else query
+                if self.lin_root is not None and own is not None:
+                    out = out + ops.project(self.lin_root, own)
+                out = ops.add_bias(out, self.bias)
+        results: list[Any] = [out.to(torch.promote_types(x_src.dtype, self.weight.dtype))]
+        if return_trace:
+            results.append(Trace.of(ranking, winner, edges, key.shape[:-2].numel()))
+        if return_attention_weights:
+            results.append(self._edges_and_scores(ranking))
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def _fused_root(self) -> ops.Root | None:
+        """The root as a matrix, unless someone put another in its place or listens to it."""
+        lin = self.lin_root
+        if lin is None or lin.bias is not None or not ops.is_plain_linear(lin):
+            return None
+        return ops.Root(lin.weight, self.bias)
+
+    def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size) -> Tensor:
+        """The targets' projections; of targets without features, zeros that nothing depends on."""
+        if x_dst is not None:
+            return ops.project(self.lin_dst or self.lin, x_dst)
+        targets = None if size is None else size[self._target]
+        if targets is None:
+            targets = edge_index.size(0) if is_sparse(edge_index) else key.size(-2)
+        return key.new_zeros(*key.shape[:-2], targets, key.size(-1))
+
+    def _edges_and_scores(self, ranking: ops.Ranking) -> tuple[Tensor, Tensor]:
+        """The edges that the layer convolved over, and the score of each."""
+        pair = [ranking.node, ranking.sequences.rows.target]
+        return torch.stack(pair if self._source == 0 else pair[::-1]), ranking.score
 
     def _sequences(
         self, edge_index: Adj, key: Tensor, query: Tensor, edge_weight: OptTensor, edge_attr: OptTensor

@@ -46,7 +46,10 @@ CONSTRUCTION = [
         {"readout": "median"},
         "readout='median': there is no such choice. Choose one of 'max', 'mean', 'sum'.",
     ),
-    ({"root": "none"}, "root='none': there is no such choice. Choose one of 'projected', 'input'."),
+    (
+        {"root": "own"},
+        "root='own': there is no such choice. Choose one of 'projected', 'input', 'none'.",
+    ),
     (
         {"nonlocal_order": "last"},
         "nonlocal_order='last': there is no such choice. Choose one of 'joint', 'local-first'.",
@@ -207,7 +210,14 @@ def test_several_hops_need_a_square_graph():
     )
 
 
-QUERY = "each target's features are the query that its sources' features are scored against"
+NEEDED = (
+    "root='projected' adds each target's own features. Pass the target nodes' features too, or make a layer "
+    "of one hop with order='degree' or 'random' and root='none'."
+)
+MATRIX = (
+    "node features are a matrix, or one for each of several graphs with the same edges. "
+    "Pass shape [num_nodes, channels] or [num_graphs, num_nodes, channels]."
+)
 FEATURES = [
     (
         features(channels=3),
@@ -219,8 +229,11 @@ FEATURES = [
         "x_target has 3 channels: the layer projects it from 5. Pass 5 channels, or make the layer with "
         "another in_channels: a tuple of two where sources and targets differ.",
     ),
-    ((features(), None), f"x=(Tensor, None): {QUERY}. Pass the target nodes' features too."),
-    ((None, features()), f"x=(None, Tensor): {QUERY}. Pass the source nodes' features too."),
+    ((features(), None), f"x=(Tensor, None): {NEEDED}"),
+    (
+        (None, features()),
+        "x=(None, Tensor): the sources' features are what is convolved. Pass the source nodes' features.",
+    ),
     (
         (features(),),
         "x is a tuple of 1: a graph has one kind of nodes, or sources and targets. "
@@ -228,14 +241,14 @@ FEATURES = [
     ),
     (features().long(), "x has dtype torch.int64: features are multiplied with weights. Pass x.float()."),
     (
-        features()[None],
-        "x is a tensor of shape [1, 9, 5]: node features are a matrix. Pass shape [num_nodes, channels].",
+        features()[None, None],
+        f"x is a tensor of shape [1, 1, 9, 5]: {MATRIX}",
     ),
     (
         features()[:, 0],
-        "x is a tensor of shape [9]: node features are a matrix. Pass shape [num_nodes, channels].",
+        f"x is a tensor of shape [9]: {MATRIX}",
     ),
-    (features().numpy(), "x is ndarray: node features are a matrix. Pass shape [num_nodes, channels]."),
+    (features().numpy(), f"x is ndarray: {MATRIX}"),
 ]
 
 
@@ -255,9 +268,7 @@ def test_features_of_a_lazy_layer_that_both_sides_share():
 
 def test_the_missing_side_is_named_by_the_flow():
     conv = layer(flow="target_to_source")
-    assert _text(conv, (None, features()), EDGES) == (
-        f"x=(None, Tensor): {QUERY}. Pass the target nodes' features too."
-    )
+    assert _text(conv, (None, features()), EDGES) == (f"x=(None, Tensor): {NEEDED}")
 
 
 def test_size_that_does_not_match_the_features():
