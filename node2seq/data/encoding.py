@@ -4,6 +4,7 @@ The encoding of the features is stored and reused for new graphs. It is a list o
 each column, in order:
 
 - ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
+  With ``shift`` and ``scale`` the shift is subtracted, and the rest is divided by the scale.
 - ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one-hot. A missing cell is all
   zero if ``fill`` is set, otherwise an error. An unknown category is all zero and gets a note in the report.
 - ``{"kind": "block", "name": "f", "count": 1433}``: the number columns f0 … f1432.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from node2seq.data.scaling import scale_of
 from node2seq.data.tabular import as_text, first_few, subject
 from node2seq.errors import Node2SeqError
 
@@ -37,7 +39,12 @@ _PART_OF = {word: part for part, words in _PARTS.items() for word in words}
 
 
 def choose_encoding(
-    frame: pl.DataFrame, title: str, categorical: Sequence[str], fill: str | float | None
+    frame: pl.DataFrame,
+    title: str,
+    categorical: Sequence[str],
+    fill: str | float | None,
+    *,
+    standardize: bool = False,
 ) -> Encoding:
     """Choose how to encode each column of the frame."""
     fill = check_fill(fill)
@@ -47,7 +54,11 @@ def choose_encoding(
         if numbers is None:
             encoding.append(_category(column, title, fill, forced=column.name in categorical))
         else:
-            encoding.append({"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)})
+            chosen = {"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)}
+            shift, scale = scale_of(numbers.drop_nulls().to_numpy()) if standardize else (0.0, 1.0)
+            if (shift, scale) != (0.0, 1.0):
+                chosen |= {"shift": shift, "scale": scale}
+            encoding.append(chosen)
     return encoding
 
 
@@ -67,7 +78,7 @@ def encode(frame: pl.DataFrame, title: str, encoding: Encoding) -> tuple[np.ndar
         if column["kind"] == "number":
             numbers = _numbers(cells, title, strict=True)
             assert numbers is not None
-            x[:, place] = _filled(numbers, column["fill"], title)
+            x[:, place] = _filled(numbers, column, title)
             place += 1
         else:
             onehot, unknown = _onehot(cells, column, title)
@@ -148,15 +159,15 @@ def _fill_value(numbers: pl.Series, fill: str | float | None) -> float | None:
     return float(mean) if isinstance(mean, (int, float)) else 0.0  # a column without any number has no mean
 
 
-def _filled(numbers: pl.Series, fill: float | None, title: str) -> np.ndarray:
-    missing = numbers.is_null()
+def _filled(numbers: pl.Series, column: dict[str, Any], title: str) -> np.ndarray:
+    missing, fill = numbers.is_null(), column["fill"]
     if missing.any():
         if fill is None:
             raise _missing_cell(title, numbers.name, missing)
         numbers = numbers.fill_null(fill)
     values = numbers.to_numpy()
     with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32)
+        narrow = ((values - column.get("shift", 0.0)) / column.get("scale", 1.0)).astype(np.float32)
     if not np.isfinite(narrow).all():
         row = int(np.flatnonzero(~np.isfinite(narrow))[0])
         raise Node2SeqError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -71,6 +72,7 @@ class ReadOptions:
     categorical: Sequence[str] = ()
     ignore: Sequence[str] = ()
     schema: dict[str, Any] | None = None
+    standardize: bool = False
 
 
 def read_graph(
@@ -89,6 +91,7 @@ def read_graph(
     ignore: Sequence[str] = (),
     delimiter: str | None = None,
     schema: dict[str, Any] | None = None,
+    standardize: bool = False,
     say: Say | None = None,
 ) -> Data:
     """Read a graph from a file of edges and an optional file of nodes.
@@ -116,7 +119,10 @@ def read_graph(
         ignore (list of str): Columns to leave out.
         delimiter (str, optional): What separates the cells of a CSV or TSV file.
         schema (dict, optional): ``data.schema`` of another graph: encode this one in the same way. It sets
-            the features, classes and fill values, and ``split`` is not used.
+            the features, classes, fill values and scales, and ``split`` is not used.
+        standardize (bool): Bring columns of numbers to mean 0 and standard deviation 1. Zeros and ones stay
+            as they are; columns of which half of the cells are zero are divided by their largest size. The
+            schema keeps the scales of this graph for others. (default: False)
         say (callable, optional): Called with a line before each step that may take a while.
 
     Returns:
@@ -129,7 +135,7 @@ def read_graph(
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
     options = ReadOptions(
-        label, source, target, id, split, directed, fill, features, categorical, ignore, schema
+        label, source, target, id, split, directed, fill, features, categorical, ignore, schema, standardize
     )
     return build_graph(edge_table, node_table, options, say or _silent)
 
@@ -326,7 +332,9 @@ def _features(
         columns = nodes.frame.drop(
             [name for name in (nodes.id, nodes.label, nodes.split) if name is not None]
         )
-        encoding = choose_encoding(columns, nodes.title, options.categorical, options.fill)
+        encoding = choose_encoding(
+            columns, nodes.title, options.categorical, options.fill, standardize=options.standardize
+        )
     if nodes is None or not encoding:
         notes.append(f"no feature columns: the nodes get {STRUCTURAL}")
         return structural_features(edge_index, num_nodes), []
@@ -395,4 +403,6 @@ def _is_column(column: Any) -> bool:
     number = fill is None or (isinstance(fill, int | float) and not isinstance(fill, bool))
     if column.get("kind") == "block":
         return number and isinstance(column.get("count"), int) and 0 < column["count"] < 10**7
-    return number and column.get("kind") == "number" and "fill" in column
+    shift, scale = column.get("shift", 0.0), column.get("scale", 1.0)
+    scaled = all(isinstance(value, int | float) and math.isfinite(value) for value in (shift, scale))
+    return number and scaled and scale > 0 and column.get("kind") == "number" and "fill" in column

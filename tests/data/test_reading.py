@@ -218,6 +218,38 @@ def test_missing_values_are_filled_when_told_and_alike_in_a_new_graph():
     assert from_frames(edges, nodes, fill=-1).x[1].tolist() == [-1, 0, 1, 0]  # pyright: ignore[reportOptionalSubscript]
 
 
+def test_numbers_are_standardised_when_told_and_alike_in_a_new_graph():
+    edges = {"source": ["a", "b", "c"], "target": ["b", "c", "d"]}
+    nodes = {
+        "id": ["a", "b", "c", "d"],
+        "income": [10_000, 30_000, None, 20_000],
+        "visits": [0, 0, 0, 4],
+        "member": [1, 0, 1, 0],
+        "town": ["x", "y", "x", "x"],
+    }
+    data = from_frames(edges, nodes, standardize=True, fill="mean")
+    assert data.x is not None
+    x = data.x
+    assert x[:, 0].tolist() == pytest.approx([-(1.5**0.5), 1.5**0.5, 0, 0])
+    assert x[:, 1].tolist() == [0, 0, 0, 1]  # mostly zeros: divided by the largest
+    assert x[:, 2:].tolist() == [[1, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 0]]
+    other = {name: cells[:2] for name, cells in nodes.items()} | {"income": [20_000, 120_000]}
+    schema = json.loads(json.dumps(data.schema))
+    new = from_frames({"source": ["a"], "target": ["b"]}, other, schema=schema)
+    assert new.x is not None
+    assert new.x[:, 0].tolist() == pytest.approx([0, 10 * 1.5**0.5])
+    assert from_frames(edges, nodes, fill=0).x[0, 0] == 10_000  # pyright: ignore[reportOptionalSubscript]
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, "2", float("inf")])
+def test_a_scale_that_was_edited_is_refused(scale):
+    edges, nodes = {"source": ["a"], "target": ["b"]}, {"id": ["a", "b"], "age": [30, 40]}
+    schema = from_frames(edges, nodes, standardize=True).schema
+    schema["features"][0]["scale"] = scale
+    with pytest.raises(Node2SeqError, match="the schema: parts of it are missing or wrong"):
+        from_frames(edges, nodes, schema=schema)
+
+
 def test_cells_that_mean_missing_in_a_column_of_numbers():
     nodes = {"id": range(5), "age": ["1", "NA", "nan", " ", "5"], "word": ["NA", "b", "c", "b", "c"]}
     data = from_frames({"source": [0], "target": [1]}, nodes, fill=0)
