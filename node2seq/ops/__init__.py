@@ -27,6 +27,7 @@ from node2seq.ops.linear import (
     project,
     runs_of,
     sparse_rows,
+    storage_dtype,
 )
 from node2seq.ops.plan_cache import PLANS
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
@@ -71,4 +72,5 @@ __all__ = [
     "reference",
     "runs_of",
     "sparse_rows",
+    "storage_dtype",
 ]

@@ -22,6 +22,8 @@ and may have functions that take several of these steps at once:
 ``drop``                counter-based dropout
 ======================  ==================================================================================
 
+A backend with ``CHOOSES_DTYPE`` takes the ``dtype`` of what its convolutions multiply and gather.
+
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
 imported when first used. Under ``torch.compile`` they run within the opaque ops of

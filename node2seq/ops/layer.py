@@ -96,6 +96,7 @@ def convolve(
     readout: str,
     root: Root | None = None,
     edges: EdgeValues | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor | None]:
     """Equations 5 and 6, and with a root equation 7 where sources are targets.
 
@@ -106,6 +107,7 @@ def convolve(
         readout (str): ``max``, ``mean`` or ``sum``.
         root (Root, optional): What the own rows are multiplied with, and the bias that is added.
         edges (EdgeValues, optional): What edges carry; without a root.
+        dtype (torch.dtype): Of what is multiplied and gathered, where the backend can choose.
 
     Returns:
         The readout, [N, D] or [R, N, D], and of a maximum the winning window of each channel, [R * N, D].
@@ -115,16 +117,17 @@ def convolve(
     if edges is not None:  # each position has a row of its own
         x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
+    how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
     flat, weight, shape = x.flatten(0, -2), weight.to(x.dtype), (*x.shape[:-2], -1, weight.size(-1))
     if root is not None:
         root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
         if hasattr(backend, "convolve_with_root"):
-            out, winner = backend.convolve_with_root(flat, weight, *root, layout, readout)
+            out, winner = backend.convolve_with_root(flat, weight, *root, layout, readout, **how)
             return out.view(shape), winner
     if readout == "max":
-        out, winner = backend.convolve_max(flat, weight, layout)
+        out, winner = backend.convolve_max(flat, weight, layout, **how)
     else:
-        out = backend.convolve_sum(flat, weight, layout)
+        out = backend.convolve_sum(flat, weight, layout, **how)
         if readout == "mean":
             out = out / ranking.sequences.rows.windows(weight.size(-3))[:, None]
     if root is not None:

@@ -183,6 +183,13 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
 
 
+def storage_dtype(x: Tensor) -> torch.dtype:
+    """The type that rows may be stored in: autocast's, or that of 16-bit features; else 32 bits."""
+    if torch.is_autocast_enabled(x.device.type):
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype if x.dtype in (torch.bfloat16, torch.float16) else torch.float32
+
+
 def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
     """A bias [D] for all rows, or one for each run's rows, [R, D]."""
     if bias is None:

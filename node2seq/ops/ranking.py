@@ -61,6 +61,7 @@ class Convolution(NamedTuple):
     kernel_size: int
     readout: str
     with_root: bool = False  # whether the own features are added in the same step
+    dtype: torch.dtype = torch.float32  # of what is multiplied and gathered, where a backend can choose
 
 
 @dataclass

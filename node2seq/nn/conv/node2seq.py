@@ -258,6 +258,8 @@ class Node2SeqConv(SequenceMessages):
         # Own features that are rows of the key go into the same product as the convolution.
         fuses = is_plain and is_shared and self.root == "projected" and not carries
         root = self._fused_root() if fuses else None
+        dtype = ops.storage_dtype(x_src)
+        convolution = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype)
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
@@ -273,16 +275,16 @@ class Node2SeqConv(SequenceMessages):
                 order=self.order,
                 seed=self.order_seed,
                 edges=edges,
-                then=ops.Convolution(self.kernel_size, self.readout, root is not None) if is_plain else None,
+                then=convolution if is_plain else None,
                 backend=self.backend,
             )
             weight = self.weight if self.taps == "full" else self._tap_matrices()
             if is_plain:
-                out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges)  # eqs. 5 and 6
+                given = (key, weight, ranking, self.readout, root, edges, dtype)
+                out, winner = ops.convolve(*given)  # eqs. 5 and 6
             else:
-                out, winner = self.convolve_messages(
-                    edge_index, query, key, weight, ranking, self.readout, edges
-                )
+                given = (query, key, weight, ranking, self.readout, edges)
+                out, winner = self.convolve_messages(edge_index, *given)
             if root is None:  # eq. 7
                 own = x_dst if self.root == "input" else query
                 if self.lin_root is not None and own is not None:

@@ -17,7 +17,11 @@ from node2seq.ops.triton.sorting import precedence
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum
 
+# The rows that convolutions multiply and gather may be of 16 bits; sums are of 32.
+CHOOSES_DTYPE = True
+
 __all__ = [
+    "CHOOSES_DTYPE",
     "aggregate",
     "attention",
     "build",

@@ -30,10 +30,11 @@ class Sums(NamedTuple):
 
     is_mean: bool  # divided by the number of windows
     with_own: bool  # with the targets' own rows behind the taps, [N, K + 1, C]: sources are the targets then
+    dtype: torch.dtype = torch.float32  # of the sums as they are stored; they are added up in 32 bits
 
     def empty(self, x: Tensor, rows: int, kernel_size: int) -> Tensor:
         """Where they go."""
-        return x.new_empty(rows, kernel_size + self.with_own, x.size(-1))
+        return x.new_empty(rows, kernel_size + self.with_own, x.size(-1), dtype=self.dtype)
 
 
 class TapSums(NamedTuple):

@@ -22,3 +22,8 @@ def add_product(bias: Tensor | None, x: Tensor, matrix: Tensor) -> Tensor:
         return torch.addmm(bias, x, matrix)
     by_run = x.view(matrix.size(0), -1, x.size(-1))
     return torch.baddbmm(bias.unsqueeze(-2), by_run, matrix).view(-1, matrix.size(-1))
+
+
+def cast(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A tensor in another type; nothing stays nothing."""
+    return None if value is None else value.to(dtype)

@@ -20,7 +20,7 @@ from node2seq.ops.triton.aggregate import sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
 from node2seq.ops.triton.plan import GpuPlan
-from node2seq.ops.triton.root_features import add_product
+from node2seq.ops.triton.root_features import add_product, cast
 from node2seq.ops.triton.work_items import item, rows_at
 
 # Longer kernels loop over their taps: unrolled, they would take long to compile.
@@ -60,13 +60,14 @@ def under_tap(table, index, window, tap, real, start, length, channel, inside, D
     position = window + tap
     use = real & (position < length)
     source = tl.load(index + start + position, mask=use, other=0).to(tl.int64)
-    return rows_at(table, source * TAPS + tap, channel, use, inside, D)
+    return rows_at(table, source * TAPS + tap, channel, use, inside, D).to(tl.float32)
 
 
 @triton.jit
 def own_row(table, row, channel, inside, D, K: tl.constexpr):
     """What a target's own features add to its readout: they lie behind its rows for the taps."""
-    return tl.load(table + (row.to(tl.int64) * (K + 1) + K) * D + channel, mask=inside, other=0.0)
+    at = table + (row.to(tl.int64) * (K + 1) + K) * D + channel
+    return tl.load(at, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["num_parts"])
@@ -205,7 +206,7 @@ def window_max_grad_kernel(
         is_hub = tl.load(target_ptr + node + 1) - tl.load(target_ptr + node) > ITEM
         won = rows_at(short_winner, node, channel, real & (is_hub == 0), inside, D).to(tl.int32)
         won += rows_at(winner, node, channel, real & is_hub, inside, D)
-        value = rows_at(grad, node, channel, real, inside, D)
+        value = rows_at(grad, node, channel, real, inside, D).to(tl.float32)
         # This entry stood under tap t of the winning window where the window began t positions earlier.
         under = (position[:, None] - won)[None, :, :] == tap[:, None, None]
         total += tl.where(under, value[None, :, :], 0.0)
@@ -230,24 +231,34 @@ def convolve_max(
     sequences: Sequences | Layout,
     root: Tensor | None = None,
     bias: Tensor | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
     """Equations 5 and 6 with the largest window per channel; the winners are int32.
 
-    Root and bias are those of :func:`node2seq.ops.triton.window_sum.convolve_sum`.
+    Root, bias and type are those of :func:`node2seq.ops.triton.window_sum.convolve_sum`.
     """
-    return _WindowMax.apply(x, weight, root, bias, layout_of(sequences))  # pyright: ignore[reportReturnType]
+    return _WindowMax.apply(x, weight, root, bias, layout_of(sequences), dtype)  # pyright: ignore[reportReturnType]
 
 
 class _WindowMax(torch.autograd.Function):
     """The largest window sum per channel. Keeps the winners and the places, never the projected rows.
 
-    The own rows' projection lies behind those for the taps: one product for all.
+    The own rows' projection lies behind those for the taps: one product for all. What is multiplied and
+    gathered is of the type asked for; sums are always of 32 bits.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        root: Tensor | None,
+        bias: Tensor | None,
+        layout: Layout,
+        dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
+        x, weight, root, bias = x.to(dtype), weight.to(dtype), cast(root, dtype), cast(bias, dtype)
         kernel_size, channels = weight.shape[-3], weight.shape[-1]
         taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
         if root is not None:
@@ -256,7 +267,7 @@ class _WindowMax(torch.autograd.Function):
             bias = F.pad(bias, (kernel_size * channels, 0))
         table = add_product(bias, x, taps).view(-1, taps.size(-1) // channels, channels)
         out, winner, short_winner = window_max(table, layout, kernel_size)
-        ctx.plan, ctx.shape, ctx.weight_shape = layout.plan, table.shape, weight.shape
+        ctx.plan, ctx.shape, ctx.weight_shape, ctx.dtype = layout.plan, table.shape, weight.shape, dtype
         needs_x, needs_weight, needs_root, *_ = ctx.needs_input_grad
         kept = (x if needs_weight or needs_root else None, taps if needs_x else None)
         ctx.save_for_backward(winner, short_winner, layout.place, *kept)
@@ -271,21 +282,23 @@ class _WindowMax(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         winner, short_winner, place, x, taps = ctx.saved_tensors
         (*runs, kernel_size, _, channels), grad = ctx.weight_shape, plain(grad)
-        table = window_max_grad(grad, winner, short_winner, place, ctx.plan, ctx.shape, kernel_size)
+        gathered = grad.to(ctx.dtype)
+        table = window_max_grad(gathered, winner, short_winner, place, ctx.plan, ctx.shape, kernel_size)
         table = table.flatten(1)
         grad_x = None if taps is None else multiply(table, taps.transpose(-2, -1))
-        _, needs_weight, needs_root, needs_bias, _ = ctx.needs_input_grad
+        _, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
         grad_weight = grad_root = None
         if x is not None:
             by_run = x.reshape(*runs, -1, x.size(-1)).transpose(-2, -1)
-            found = by_run @ table.view(*runs, -1, table.size(-1))  # [C, K * D], or (K + 1) * D
+            product = by_run @ table.view(*runs, -1, table.size(-1))  # [C, K * D], or (K + 1) * D
             width = kernel_size * channels
             if needs_weight:
-                grad_weight = found[..., :width].unflatten(-1, (kernel_size, channels)).transpose(-3, -2)
+                grad_weight = product[..., :width].unflatten(-1, (kernel_size, channels)).transpose(-3, -2)
             if needs_root:
-                grad_root = found[..., width:].transpose(-2, -1)
+                grad_root = product[..., width:].transpose(-2, -1)
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
-        return grad_x, grad_weight, grad_root, grad_bias, None
+        found = (grad_x, grad_weight, grad_root, grad_bias)
+        return *(cast(value, grad.dtype) for value in found), None, None
 
 
 def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -296,9 +309,9 @@ def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor,
     """
     with_own, channels = table.size(1) > kernel_size, table.size(-1)
     work = layout.plan.work
-    out = table.new_empty(layout.rows.num_rows, channels)
+    out = torch.empty(layout.rows.num_rows, channels, device=table.device)
     winner, short_winner = (torch.empty_like(out, dtype=dtype) for dtype in (torch.int32, torch.uint8))
-    part_out = table.new_empty(work.parts, channels)
+    part_out = out.new_empty(work.parts, channels)
     part_winner = torch.empty_like(part_out, dtype=torch.int32)
     tile, (blocks, width) = TILES["window_max"], channel_blocks(channels)
     launch(
@@ -366,7 +379,7 @@ def window_max_grad(
     transposed = plan.transposed
     work = transposed.work
     out = grad.new_empty(shape)
-    parts = grad.new_empty(work.parts, kernel_size, channels)
+    parts = torch.empty(work.parts, kernel_size, channels, device=grad.device)
     tile, (blocks, width) = grad_tile(kernel_size, plan), channel_blocks(channels)
     taps, tap_width = tap_blocks(kernel_size)
     launch(

@@ -20,7 +20,7 @@ from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums
 from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
 from node2seq.ops.triton.plan import GpuPlan
-from node2seq.ops.triton.root_features import add_product, matrix_of
+from node2seq.ops.triton.root_features import add_product, cast, matrix_of
 from node2seq.ops.triton.work_items import item, rows_at
 
 _CORE_BLOCK = 16
@@ -62,7 +62,7 @@ def window_sum_kernel(
         position = q0 + tl.arange(0, BLOCK_E)
         real = position < core_end
         source = tl.load(index + start + position, mask=real, other=0)
-        core += rows_at(x, source, channel, real, inside, C)
+        core += rows_at(x, source, channel, real, inside, C).to(tl.float32)
 
     # The K − 1 positions before and behind it lie under some taps only.
     edge_sums = tl.zeros([BLOCK_T, BLOCK_S, BLOCK_C], dtype=tl.float32)
@@ -74,7 +74,7 @@ def window_sum_kernel(
         real = edge < edges
         position = tl.where(edge < head, low + edge, tail_start + edge - head)
         source = tl.load(index + start + position, mask=real, other=0)
-        value = rows_at(x, source, channel, real, inside, C)
+        value = rows_at(x, source, channel, real, inside, C).to(tl.float32)
         under = (tap[:, None] <= position[None, :]) & (position[None, :] < tap[:, None] + windows)
         edge_sums += tl.where(under[:, :, None], value[None, :, :], 0.0)
     total = tl.sum(edge_sums, axis=1) + tl.sum(core, axis=0)[None, :]
@@ -133,15 +133,15 @@ def window_sum_grad_kernel(
             below = position - windows
             above = tl.minimum(position, K - 1)
         node = node.to(tl.int64) * (K + WITH_OWN)
-        value = rows_at(prefix, node + above, channel, real, inside, C)
-        value -= rows_at(prefix, node + below, channel, real & (below >= 0), inside, C)
+        value = rows_at(prefix, node + above, channel, real, inside, C).to(tl.float32)
+        value -= rows_at(prefix, node + below, channel, real & (below >= 0), inside, C).to(tl.float32)
         if IS_MEAN:
             value *= (1.0 / windows.to(tl.float32))[:, None]
         total += value
     total = tl.sum(total, axis=0)
     if WITH_OWN:  # in the first of a hub's parts only
         at = prefix + (row.to(tl.int64) * (K + 1) + K) * C + channel
-        total += tl.load(at, mask=channel < tl.where(first == start, C, 0), other=0.0)
+        total += tl.load(at, mask=channel < tl.where(first == start, C, 0), other=0.0).to(tl.float32)
     store_item(out, parts, row, num_parts, total, channel, inside, C)
 
 
@@ -153,6 +153,7 @@ def convolve_sum(
     bias: Tensor | None = None,
     *,
     is_mean: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Equations 5 and 6 with the sum or the mean over windows, [N, D].
 
@@ -164,8 +165,10 @@ def convolve_sum(
             with before they are added, [D, C] or [R, D, C]: equation 7.
         bias (torch.Tensor, optional): What is added to all, with the own rows only, [D] or [R, D].
         is_mean (bool): Whether to divide by the number of windows.
+        dtype (torch.dtype): The type of what is multiplied and gathered. Rows that are gathered for their
+            scores too are of 32 bits, and so are all sums while they are added up.
     """
-    return _WindowSum.apply(x, weight, root, bias, sequences, is_mean)  # pyright: ignore[reportReturnType]
+    return _WindowSum.apply(x, weight, root, bias, sequences, is_mean, dtype)  # pyright: ignore[reportReturnType]
 
 
 class _WindowSum(torch.autograd.Function):
@@ -183,14 +186,16 @@ class _WindowSum(torch.autograd.Function):
         bias: Tensor | None,
         sequences: Sequences | Layout | TapSums,
         is_mean: bool,
+        dtype: torch.dtype,
     ) -> Tensor:
-        ctx.sums = Sums(is_mean, root is not None)
+        ctx.sums = Sums(is_mean, root is not None, dtype)
+        weight, root, bias = weight.to(dtype), cast(root, dtype), cast(bias, dtype)
         summed, place, ctx.plan = _tap_sums(x, sequences, weight.size(-3), ctx.sums)
         ctx.shape = summed.shape[1:]
         summed = summed.flatten(1)  # [N, K * C], or (K + 1) * C
         needs_weight = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         ctx.save_for_backward(summed if needs_weight else None, weight, root, place)
-        return add_product(bias, summed, matrix_of(weight, root))
+        return add_product(bias, summed, matrix_of(weight, root)).to(x.dtype)
 
     @staticmethod
     @once_differentiable
@@ -198,6 +203,7 @@ class _WindowSum(torch.autograd.Function):
         summed, weight, root, place = ctx.saved_tensors
         needs_x, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
         runs = weight.shape[:-3]
+        given, grad = grad, grad.to(ctx.sums.dtype)
         by_run = grad.reshape(*runs, -1, grad.size(-1))
         grad_x = grad_weight = grad_root = None
         if needs_weight or needs_root:
@@ -211,7 +217,9 @@ class _WindowSum(torch.autograd.Function):
             matrix = matrix_of(weight.cumsum(-3), root).transpose(-2, -1)  # [D, K * C], or (K + 1) * C
             prefix = multiply(grad, matrix).view(grad.size(0), *ctx.shape)
             grad_x = window_sum_grad(prefix, place, ctx.plan, weight.size(-3), ctx.sums)
-        return grad_x, grad_weight, grad_root, by_run.sum(-2) if needs_bias else None, None, None
+        grad_bias = given.reshape(*runs, -1, given.size(-1)).sum(-2) if needs_bias else None
+        found_grads = (grad_x, grad_weight, grad_root, grad_bias)
+        return *(cast(value, given.dtype) for value in found_grads), None, None, None
 
 
 def _tap_sums(
@@ -222,7 +230,7 @@ def _tap_sums(
         assert sequences.serves(x, kernel_size, sums), "ranked for another convolution"
         return sequences.summed, sequences.under, sequences.plan
     layout = layout_of(sequences)
-    return window_sum(plain(x), layout, kernel_size, sums), layout.place, layout.plan
+    return window_sum(plain(x.to(sums.dtype)), layout, kernel_size, sums), layout.place, layout.plan
 
 
 def window_sum(x: Tensor, layout: Layout, kernel_size: int, sums: Sums) -> Tensor:
@@ -231,7 +239,7 @@ def window_sum(x: Tensor, layout: Layout, kernel_size: int, sums: Sums) -> Tenso
     out = sums.empty(x, layout.rows.num_rows, kernel_size)
     if sums.with_own:
         out[:, kernel_size] = x
-    parts = x.new_empty(work.parts, kernel_size, channels)
+    parts = torch.empty(work.parts, kernel_size, channels, device=x.device)
     tile, (blocks, width) = TILES["window_sum"], channel_blocks(channels)
     taps, tap_width = tap_blocks(kernel_size)
     launch(
@@ -267,8 +275,8 @@ def window_sum_grad(prefix: Tensor, place: Tensor, plan: GpuPlan, kernel_size: i
     """
     transposed = plan.transposed
     work, channels = transposed.work, prefix.size(-1)
-    out = prefix.new_empty(plan.num_sources, channels)
-    parts = prefix.new_empty(work.parts, channels)
+    out = torch.empty(plan.num_sources, channels, device=prefix.device)
+    parts = out.new_empty(work.parts, channels)
     tile, (blocks, width) = TILES["window_sum_grad"], channel_blocks(channels)
     launch(
         window_sum_grad_kernel,
