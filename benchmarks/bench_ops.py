@@ -30,7 +30,7 @@ from node2seq.benchmarking.graphs import Size, power_law
 from node2seq.benchmarking.layers import CHANNELS, LayerBenchmark
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.timing import copy_bandwidth, measure
-from node2seq.nn.adjacency import sequences_of
+from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.ranking import Layout
 from node2seq.ops.triton import (

@@ -24,7 +24,7 @@ from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.nn.adjacency import sequences_of
+from node2seq.nn.conv.inputs import sequences_of
 
 HOPS, CHANNELS, RUNS = 2, 64, 20
 LARGE = Size("100k", 100_000, 1_100_000)

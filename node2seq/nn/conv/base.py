@@ -11,7 +11,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, softmax
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.adjacency import edges_of, sequences_of
+from node2seq.nn.conv.inputs import edges_of, sequences_of
 
 
 class Neighbours:

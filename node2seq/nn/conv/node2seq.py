@@ -13,9 +13,17 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.adjacency import entries_of, is_sparse, sequences_of
 from node2seq.nn.conv.base import SequenceMessages, has_message_hooks
-from node2seq.nn.conv.checks import check_edges, check_features, check_options, check_size, needs_targets
+from node2seq.nn.conv.inputs import (
+    check_edges,
+    check_features,
+    check_options,
+    check_size,
+    entries_of,
+    is_sparse,
+    needs_targets,
+    sequences_of,
+)
 
 
 class Trace(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from node2seq import Node2Seq, Node2SeqPlus
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.checks import CHOICES
+from node2seq.nn.conv.inputs import CHOICES
 from node2seq.nn.models import GCNStar
 from node2seq.nn.models.node2seq import ACTIVATIONS
 

@@ -12,8 +12,8 @@ from torch_geometric.testing import assert_module
 from torch_geometric.typing import WITH_TORCH_SPARSE
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 
-from node2seq.nn.adjacency import SparseTensor
 from node2seq.nn.conv.gcn import GCNConv
+from node2seq.nn.conv.inputs import SparseTensor
 
 OPTIONS = [
     {},
