@@ -1,8 +1,7 @@
-"""Edges → the sequences of a graph, each target's sources ascending; built once and found again."""
+"""Edges → the sequences of a graph: each target's sources, ascending."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -10,8 +9,6 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import compiled_loops, fused_kernels, is_tracing
-from node2seq.ops.edge_values import find_entry_of_edge
-from node2seq.ops.plan_cache import PLANS
 from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences
 
 
@@ -116,50 +113,3 @@ def _builder(source: Tensor, num_targets: int, backend: str) -> ModuleType | Non
     if source.is_cuda and backend in ("auto", "triton"):
         return fused_kernels() if source.numel() + num_targets < MOST_ENTRIES else None
     return compiled_loops() if source.device.type == "cpu" and backend in ("auto", "native") else None
-
-
-def find_sequences(
-    owner: Tensor,
-    graph: tuple[str, int, int, bool, bool],
-    edges: Callable[[], tuple[Tensor, Tensor]],
-    backend: str = "auto",
-) -> Sequences:
-    """The sequences of a graph; built once and found again.
-
-    Args:
-        owner (torch.Tensor): What the graph is known by.
-        graph (tuple): The flow, the number of sources and of targets, whether there are self entries and
-            whether duplicates are merged.
-        edges (callable): Gives the source and the target of each edge.
-        backend (str): The user's choice of a backend.
-    """
-    _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
-    expect_backward = torch.is_grad_enabled()
-
-    def build() -> Sequences:
-        return build_sequences(
-            *edges(),
-            num_sources,
-            num_targets,
-            add_self_loops=add_self_loops,
-            merge_duplicates=merge_duplicates,
-            expect_backward=expect_backward,
-            backend=backend,
-        )
-
-    return PLANS.get(owner, graph, build)
-
-
-def find_entries(
-    owner: Tensor, graph: tuple[str, int, int, bool, bool], edges: Callable[[], tuple[Tensor, Tensor]]
-) -> Tensor:
-    """The entry of each edge in the sequences of a graph with duplicates, [edges]; found once.
-
-    The arguments are those of :func:`find_sequences`.
-    """
-    _, num_sources, num_targets, add_self_loops, _ = graph
-
-    def find() -> Tensor:
-        return find_entry_of_edge(*edges(), num_sources, num_targets, add_self_loops=add_self_loops)
-
-    return PLANS.get(owner, ("entries", *graph), find)

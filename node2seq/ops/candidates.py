@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.dispatch import compiled_loops
-from node2seq.ops.plan_cache import lasting
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.
 _MARKS_PER_BLOCK = 2**25

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.autograd_record import Record, record_of
-from node2seq.ops.build_sequences import find_entries, find_sequences
 from node2seq.ops.dispatch import WRAPPERS, choose_backend
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.layer import convolve, rank
+from node2seq.ops.plan_cache import find_entries, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.sequences import Rows, Sequences
 

@@ -1,14 +1,17 @@
-"""What is kept for tensors: plans of graphs, found again as long as the edge index is unchanged."""
+"""What is kept for tensors: plans of graphs, built once per edge index and found while it is unchanged."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+from node2seq.ops.build_sequences import build_sequences
+from node2seq.ops.edge_values import find_entry_of_edge
+from node2seq.ops.sequences import Sequences, lasting
 
 Value = TypeVar("Value")
 # Where a tensor's values lie: its memory, the place in there, and its form.
@@ -76,11 +79,6 @@ def _has_own_memory(owner: Tensor) -> bool:
     return is_dense and _uses(owner) == _uses(torch.empty(1))
 
 
-def lasting() -> AbstractContextManager[object]:
-    """For what is kept with a graph: worked out in inference mode, it has to serve backward passes later."""
-    return nullcontext() if torch.compiler.is_compiling() else torch.inference_mode(False)
-
-
 class _Plans(NamedTuple):
     """The plans of one version of an edge index."""
 
@@ -121,3 +119,50 @@ class PlanCache:
 
 
 PLANS = PlanCache()
+
+
+def find_sequences(
+    owner: Tensor,
+    graph: tuple[str, int, int, bool, bool],
+    edges: Callable[[], tuple[Tensor, Tensor]],
+    backend: str = "auto",
+) -> Sequences:
+    """The sequences of a graph; built once and found again.
+
+    Args:
+        owner (torch.Tensor): What the graph is known by.
+        graph (tuple): The flow, the number of sources and of targets, whether there are self entries and
+            whether duplicates are merged.
+        edges (callable): Gives the source and the target of each edge.
+        backend (str): The user's choice of a backend.
+    """
+    _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
+    expect_backward = torch.is_grad_enabled()
+
+    def build() -> Sequences:
+        return build_sequences(
+            *edges(),
+            num_sources,
+            num_targets,
+            add_self_loops=add_self_loops,
+            merge_duplicates=merge_duplicates,
+            expect_backward=expect_backward,
+            backend=backend,
+        )
+
+    return PLANS.get(owner, graph, build)
+
+
+def find_entries(
+    owner: Tensor, graph: tuple[str, int, int, bool, bool], edges: Callable[[], tuple[Tensor, Tensor]]
+) -> Tensor:
+    """The entry of each edge in the sequences of a graph with duplicates, [edges]; found once.
+
+    The arguments are those of :func:`find_sequences`.
+    """
+    _, num_sources, num_targets, add_self_loops, _ = graph
+
+    def find() -> Tensor:
+        return find_entry_of_edge(*edges(), num_sources, num_targets, add_self_loops=add_self_loops)
+
+    return PLANS.get(owner, ("entries", *graph), find)

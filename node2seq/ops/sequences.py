@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from node2seq.ops.plan_cache import lasting
 
 # Kernels number entries with 32 bits.
 MOST_ENTRIES = 2**31 - 2**16
@@ -200,3 +199,8 @@ def multiply(x: Tensor, weight: Tensor) -> Tensor:
         return x @ weight
     runs = weight.size(0)
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
+
+
+def lasting() -> AbstractContextManager[object]:
+    """For what is kept with a graph: worked out in inference mode, it has to serve backward passes later."""
+    return nullcontext() if torch.compiler.is_compiling() else torch.inference_mode(False)

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.eager.ranking import score
-from node2seq.ops.plan_cache import lasting
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # Sums run one after the other within a bag. Cut into parts of 64, a hub's loses no more digits than a
 # pairwise sum would, and keeps more than one thread busy.

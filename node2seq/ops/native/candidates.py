@@ -12,8 +12,7 @@ from node2seq.ops.candidates import Candidates, most_kept
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import cut_evenly, plan_of
 from node2seq.ops.native.runtime import run
-from node2seq.ops.plan_cache import lasting
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Sequences, lasting
 
 # Counting ends soon after there are too many: so often it is looked at.
 _STOPS = 8

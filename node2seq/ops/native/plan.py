@@ -12,9 +12,8 @@ from torch import Tensor
 
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import run
-from node2seq.ops.plan_cache import lasting
 from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Sequences, lasting
 
 # Ids and places are stored with 32 bits where they fit: half the memory traffic.
 LARGEST_INT32 = 2**31 - 1

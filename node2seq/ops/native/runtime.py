@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.plan_cache import lasting
+from node2seq.ops.sequences import lasting
 
 # How often each kernel was run: which path was taken cannot be seen in the results.
 RUNS: Counter[str] = Counter()

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import is_tracing
-from node2seq.ops.plan_cache import lasting
 from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import MOST_ENTRIES, Sequences
+from node2seq.ops.sequences import MOST_ENTRIES, Sequences, lasting
 from node2seq.ops.triton.partition import Order, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
