@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.linear import SparseRows
 from node2seq.ops.plan_cache import TensorTable
+from node2seq.ops.sequences import is_transformed, is_wrapped, lasting
 
 # How many passes of one dropout may wait for their backward pass, and how many may be recomputed once more.
 _MOST_WAITING = 4096
@@ -190,7 +192,9 @@ class Dropout(nn.Module):
         step, count = step_of_pass(self.seed, self.step)
         how = (self.p, self.seed, step, self.layer, nodes, self.whole_rows)
         x = x.drop(*how) if isinstance(x, SparseRows) else counter_dropout(x, *how)
-        self.step.add_(count)
+        # Within a transform of torch.func, a module may change only what is passed in.
+        with lasting() if is_transformed() and not is_wrapped(self.step) else nullcontext():
+            self.step.add_(count)
         return x
 
     def extra_repr(self) -> str:

@@ -19,7 +19,7 @@ def select_dense(
     target: Tensor,
     index: Tensor,
     hops: int,
-    threshold: float,
+    threshold: float | Tensor,
     joint: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What :func:`node2seq.ops.selection.select` finds: the node, the score and the entry at each position.
@@ -31,7 +31,8 @@ def select_dense(
         target (torch.Tensor): The row of each entry, [E]; N for what duplicates left over.
         index (torch.Tensor): The source of each entry, [E].
         hops (int): How far away the chosen may be.
-        threshold (float): A local neighbour stays if its score is larger.
+        threshold (float or torch.Tensor): A local neighbour stays if its score is larger; one for all
+            targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
     """
     nodes, entries, device = key.size(0), index.numel(), index.device
@@ -50,7 +51,8 @@ def select_dense(
 
     # From here on each row holds all nodes, best first.
     local, candidate = (marks[order].view(nodes, nodes) for marks in (is_local, is_candidate))
-    stays = local * (score[order].view(nodes, nodes) > threshold).long()
+    limit = threshold[:, None] if isinstance(threshold, Tensor) else threshold
+    stays = local * (score[order].view(nodes, nodes) > limit).long()
     dropped = local - stays
     wanted = dropped.sum(1, keepdim=True)
     taken = candidate * (candidate.cumsum(1) <= wanted).long()

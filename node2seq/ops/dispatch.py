@@ -27,7 +27,7 @@ A backend with ``CHOOSES_DTYPE`` takes the ``dtype`` of what its convolutions mu
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are
 imported when first used. Under ``torch.compile`` they run within the opaque ops of
-:mod:`node2seq.ops.compiled`; what is exported takes ``reference``.
+:mod:`node2seq.ops.compiled`; what is exported, and what ``torch.func`` transforms, takes ``reference``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops import eager, reference
+from node2seq.ops.sequences import is_transformed
 from node2seq.options import check_choice
 
 # Those that run everywhere.
@@ -87,6 +88,14 @@ def choose_backend(name: str, x: Tensor) -> Any:
                 "Use backend='auto' or 'reference' here",
             )
         return reference
+    if is_transformed():
+        if name not in ("auto", "reference"):
+            raise Node2SeqError(
+                f"backend={name!r} within torch.func",
+                "transforms need operations that PyTorch can see into",
+                "Use backend='auto' or 'reference' here",
+            )
+        return reference
     if name == "auto":
         return fastest_for(x) or eager
     if name == "native":
@@ -98,6 +107,8 @@ def choose_backend(name: str, x: Tensor) -> Any:
 
 def fastest_for(x: Tensor) -> ModuleType | None:
     """The loops or the kernels if they can work on such values."""
+    if is_transformed():
+        return None
     if x.is_cuda:
         return fused_kernels() if x.dtype == torch.float32 else None
     return compiled_loops() if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None
@@ -161,8 +172,10 @@ def _triton_for(x: Tensor) -> ModuleType:
 
 
 def is_tracing() -> bool:
-    """Whether values cannot be looked at: while compiling, exporting or capturing a CUDA graph."""
-    if torch.compiler.is_compiling():
+    """Whether values cannot be looked at: while compiling, exporting, capturing a CUDA graph, or within a
+    transform of ``torch.func``.
+    """
+    if torch.compiler.is_compiling() or is_transformed():
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 

@@ -22,7 +22,7 @@ from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.linear import add_bias, linear
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root, rank_parallel
 from node2seq.ops.selection import select
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Rows, Sequences, is_transformed
 
 
 def rank(
@@ -76,6 +76,10 @@ def rank(
             ranking = _score_and_rank(backend, query, key, union)
         elif torch.compiler.is_compiling():
             ranking = _select_exported(query, key, union, hops, threshold, joint)
+        elif is_transformed():  # vmap has no place for shapes that depend on values
+            graph = union.rows.ptr, union.rows.target, union.index
+            positions = Positions(*select_dense(query, key, *graph, hops, threshold, joint))
+            ranking = Ranking(union, union.with_sources(positions.node), lambda: positions)
         else:
             candidates = candidates_of(sequences, hops).copies(runs)
             if edges is not None:

@@ -74,9 +74,12 @@ def _uses(owner: Tensor) -> int:
     return torch._C._storage_Use_Count(owner.untyped_storage()._cdata)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+_USES_OF_ONE = _uses(torch.empty(1))
+
+
 def _has_own_memory(owner: Tensor) -> bool:
     is_dense = owner.layout == torch.strided and not owner._is_view()
-    return is_dense and _uses(owner) == _uses(torch.empty(1))
+    return is_dense and _uses(owner) == _USES_OF_ONE
 
 
 class _Plans(NamedTuple):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 # Kernels number entries with 32 bits.
 MOST_ENTRIES = 2**31 - 2**16
@@ -201,6 +204,28 @@ def multiply(x: Tensor, weight: Tensor) -> Tensor:
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
 
 
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` is under way."""
+    return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
+
+
+def is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor is one that a transform of ``torch.func`` differentiates or batches."""
+    return is_transformed() and _functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def lasting() -> AbstractContextManager[object]:
-    """For what is kept with a graph: worked out in inference mode, it has to serve backward passes later."""
-    return nullcontext() if torch.compiler.is_compiling() else torch.inference_mode(False)
+    """For what is kept with a graph, or in a module.
+
+    Worked out in inference mode, it has to serve backward passes later; worked out within a transform of
+    ``torch.func``, it has to outlive the transform.
+    """
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    return _outside_transforms() if is_transformed() else torch.inference_mode(False)
+
+
+@contextmanager
+def _outside_transforms() -> Iterator[None]:
+    with torch.inference_mode(False), temporarily_clear_interpreter_stack():
+        yield
