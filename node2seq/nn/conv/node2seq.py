@@ -257,7 +257,7 @@ class Node2SeqConv(SequenceMessages):
         """
         check_size(size)
         values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
-        carries = any(value is not None for value in values)
+        carries = values[0] is not None or values[1] is not None
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src

@@ -10,7 +10,6 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import layout_of
-from node2seq.ops.native.root_features import split_taps
 from node2seq.ops.native.runtime import Scratch, run
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
@@ -88,3 +87,11 @@ def _under_winners(grad: Tensor, winner: Tensor, layout: Layout, kernel_size: in
     walk = (by_source.ptr, by_source.target, by_source.entry, layout.place)
     run(kernels.window_max_gather, by_source.cuts, *given, *walk, table.tensor)
     return table
+
+
+def split_taps(table: Tensor, products: int, kernel_size: int) -> tuple[Tensor, Tensor | None]:
+    """A gradient [C, products * D] as that of the taps, [K, C, D], and that of the root, [D, C], if any."""
+    by_product = table.unflatten(-1, (products, -1)).transpose(-3, -2)
+    if products == kernel_size:
+        return by_product, None
+    return by_product[..., :kernel_size, :, :], by_product[..., kernel_size, :, :].mT

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.native import kernels
 from node2seq.ops.native.plan import layout_of
-from node2seq.ops.native.root_features import split_taps
 from node2seq.ops.native.runtime import Scratch, run
+from node2seq.ops.native.window_max import split_taps
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
 
