@@ -41,13 +41,17 @@ class Smoothing(nn.Module):
         self.teleport = teleport
         self.backend = backend
 
-    def forward(self, x: Tensor, edge_index: Any) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """The smoothed values, in the shape of ``x``."""
         if not self.steps:
             return x
         neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
         start = self.teleport * x
-        weights = neighbours.union.gcn_weights(x.dtype) * (1.0 - self.teleport)
+        if edge_weight is None:
+            weights = neighbours.union.gcn_weights(x.dtype)
+        else:
+            weights = neighbours.gcn_weights(edge_weight)
+        weights = weights * (1.0 - self.teleport)
         for _ in range(self.steps):
             x = neighbours.sum(x, weights) + start
         return x

@@ -46,9 +46,9 @@ class GraphNumbers(NamedTuple):
         """The sequences of one copy."""
         return find_sequences(edge_index, self._key(), lambda: self._edges(edge_index), backend)
 
-    def find_entries(self, edge_index: Tensor) -> Tensor:
+    def find_entries(self, edge_index: Tensor, keep_loops: bool = False) -> Tensor:
         """The entry of each edge within one copy, [edges]."""
-        return find_entries(edge_index, self._key(), lambda: self._edges(edge_index))
+        return find_entries(edge_index, self._key(), lambda: self._edges(edge_index), keep_loops)
 
     def _key(self) -> tuple[str, int, int, bool, bool]:
         flow = "source_to_target" if self.is_forward else "target_to_source"
@@ -266,6 +266,10 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return node, call.given[0].new_empty(entries), torch.empty_like(node)
 
 
+# The entry of each edge, and whether the last self loop of a node is its self entry.
+_ENTRIES = {"entry": False, "entry or loop": True}
+
+
 @torch.library.custom_op("node2seq::plan", mutates_args=(), tags=_TAGS)
 def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
     """One of the tensors of a plan, by name."""
@@ -274,8 +278,8 @@ def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_inde
     rows = sequences.rows
     if part == "ptr":
         return rows.ptr.clone()
-    if part == "entry":
-        return numbers.find_entries(edge_index).clone()
+    if part in _ENTRIES:
+        return numbers.find_entries(edge_index, _ENTRIES[part]).clone()
     if part == "target":  # what is left over stands behind the last row
         return numbers.pad(rows.target, edge_index, fill=rows.num_rows)
     return numbers.pad(sequences.index if part == "index" else sequences.gcn_weights(dtype), edge_index)
@@ -286,7 +290,7 @@ def _(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -
     numbers = GraphNumbers(*graph)
     if part == "ptr":
         return edge_index.new_empty(numbers.num_targets * numbers.copies + 1, dtype=dtype)
-    if part == "entry":
+    if part in _ENTRIES:
         return edge_index.new_empty(edge_index.size(1), dtype=dtype)
     return edge_index.new_empty(numbers.most_entries(edge_index) * numbers.copies, dtype=dtype)
 
@@ -308,9 +312,9 @@ class TracedSequences(Sequences):
     def _part(self, part: str, dtype: torch.dtype = torch.int64) -> Tensor:
         return _part_of_plan(part, dtype, list(self.graph), self.edge_index)
 
-    def entry_of_edge(self) -> Tensor:
+    def entry_of_edge(self, keep_loops: bool) -> Tensor:
         """The entry of each edge within one copy, [edges]."""
-        return self._part("entry")
+        return self._part("entry or loop" if keep_loops else "entry")
 
     def copies(self, count: int) -> Sequences:
         """The disjoint union of that many copies of the graph."""

@@ -13,7 +13,13 @@ from node2seq.ops.sequences import Sequences
 
 
 def find_entry_of_edge(
-    source: Tensor, target: Tensor, num_sources: int, num_targets: int, *, add_self_loops: bool
+    source: Tensor,
+    target: Tensor,
+    num_sources: int,
+    num_targets: int,
+    *,
+    add_self_loops: bool,
+    keep_loops: bool = False,
 ) -> Tensor:
     """The entry of each edge in sequences that keep duplicates, [edges].
 
@@ -26,6 +32,7 @@ def find_entry_of_edge(
         num_sources (int): The number of source nodes M.
         num_targets (int): The number of target nodes N.
         add_self_loops (bool): Whether each node is its own source.
+        keep_loops (bool): Whether the last self loop that is listed for a node is its self entry.
     """
     span, edges = max(num_sources, 1), source.numel()
     number = target * span + source  # ascending by target, then source, as the sequences are
@@ -36,20 +43,29 @@ def find_entry_of_edge(
     order = number.argsort(stable=True)  # parallel edges as they are listed
     entry = torch.empty_like(order)
     entry[order] = torch.arange(order.numel(), device=order.device)
+    if keep_loops and add_self_loops:
+        edge = torch.arange(edges, device=source.device)
+        loop = torch.where(source == target, edge, -1)
+        last = source.new_full((num_targets,), -1).scatter_reduce(0, target, loop, "amax")
+        node = target.clamp(max=max(order.numel() - edges - 1, 0))
+        return torch.where(last[target] == edge, entry[edges + node], entry[:edges])
     return entry[:edges].clone()  # not a view, which would keep the self entries alive
 
 
-def per_entry(values: Tensor, entry_of_edge: Tensor, entries: int, fill: float) -> Tensor:
-    """Values of edges as values of entries, [..., edges] → [..., E].
+def per_entry(values: Tensor, entry_of_edge: Tensor, entries: int, fill: float, dim: int = -1) -> Tensor:
+    """Values of edges as values of entries: E instead of the number of edges in one of the dimensions.
 
     Args:
         values (torch.Tensor): The value of each edge.
         entry_of_edge (torch.Tensor): What :func:`find_entry_of_edge` gives.
         entries (int): The number of entries E.
         fill (float): The value of self entries.
+        dim (int): Which dimension that of the edges is. (default: :obj:`-1`)
     """
-    places = values.new_full((*values.shape[:-1], entries + values.size(-1)), fill)
-    return places.index_copy(-1, entry_of_edge, values)[..., :entries]
+    shape = list(values.shape)
+    shape[dim] = entries + values.size(dim)
+    places = values.new_full(shape, fill).index_copy(dim, entry_of_edge, values)
+    return places.narrow(dim, 0, entries)
 
 
 class EdgeValues(NamedTuple):

@@ -157,15 +157,20 @@ def find_sequences(
 
 
 def find_entries(
-    owner: Tensor, graph: tuple[str, int, int, bool, bool], edges: Callable[[], tuple[Tensor, Tensor]]
+    owner: Tensor,
+    graph: tuple[str, int, int, bool, bool],
+    edges: Callable[[], tuple[Tensor, Tensor]],
+    keep_loops: bool = False,
 ) -> Tensor:
     """The entry of each edge in the sequences of a graph with duplicates, [edges]; found once.
 
-    The arguments are those of :func:`find_sequences`.
+    The arguments are those of :func:`find_sequences` and
+    :func:`node2seq.ops.edge_values.find_entry_of_edge`.
     """
     _, num_sources, num_targets, add_self_loops, _ = graph
+    choices = {"add_self_loops": add_self_loops, "keep_loops": keep_loops}
 
     def find() -> Tensor:
-        return find_entry_of_edge(*edges(), num_sources, num_targets, add_self_loops=add_self_loops)
+        return find_entry_of_edge(*edges(), num_sources, num_targets, **choices)
 
-    return PLANS.get(owner, ("entries", *graph), find)
+    return PLANS.get(owner, ("entries", keep_loops, *graph), find)

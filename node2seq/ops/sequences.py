@@ -107,6 +107,7 @@ class Sequences:
         self.candidates: dict[int, Any] = {}  # who lies within several hops, by their number
         self._gcn_weights: dict[torch.dtype, Tensor] = {}
         self._copies: dict[int, Sequences] = {}
+        self._positions: Sequences | None = None
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
@@ -116,13 +117,14 @@ class Sequences:
         """Sequences of the same lengths with other sources."""
         return Sequences(self.rows, index, self.num_sources, origin=(self, None))
 
-    @cached_property
+    @property
     def positions(self) -> Sequences:
         """Sequences of the same lengths in which each position is a source of its own; built once."""
-        with lasting():
-            return Sequences(
-                self.rows, torch.arange(self.index.numel(), device=self.index.device), self.index.numel()
-            )
+        if self._positions is None:
+            with lasting():
+                numbers = torch.arange(self.index.numel(), device=self.index.device)
+            self._positions = Sequences(self.rows, numbers, numbers.numel())
+        return self._positions
 
     def copies(self, count: int) -> Sequences:
         """The disjoint union of that many copies of the graph, one behind the other; built once."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
-from node2seq.train.inputs import check_features, check_split, features_for, graph_tensors
+from node2seq.train.inputs import check_features, check_split, edge_values, features_for, graph_tensors
 from node2seq.train.metrics import Metrics, measure_parts
 from node2seq.train.trainer import infer
 
@@ -24,7 +25,8 @@ def evaluate_parts(model: nn.Module, data: Data, parts: Mapping[str, Tensor]) ->
     parts = {name: index.to(x.device) for name, index in parts.items()}
     for name, index in parts.items():
         check_split({name: index}, y)
-    return measure_parts(infer(model, model, features_for(model, x), edge_index), y, parts)
+    call = partial(model, **edge_values(model, data))
+    return measure_parts(infer(model, call, features_for(model, x), edge_index), y, parts)
 
 
 def predict(model: nn.Module, data: Data) -> Tensor:
@@ -45,4 +47,4 @@ def embed(model: nn.Module, data: Data) -> Tensor:
 def _infer_unlabelled(model: nn.Module, call: Callable[..., Tensor], data: Data) -> Tensor:
     x, edge_index, _ = graph_tensors(model, data, needs_labels=False)
     check_features(x)
-    return infer(model, call, features_for(model, x), edge_index)
+    return infer(model, partial(call, **edge_values(model, data)), features_for(model, x), edge_index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -46,6 +47,38 @@ def graph_tensors(model: nn.Module, data: Data, needs_labels: bool = True) -> tu
             "Give class ids from 0 and -1 for unlabelled",
         )
     return x.to(device), edge_index.to(device), y.to(device)
+
+
+def carried_by(data: Data) -> dict[str, Tensor]:
+    """What the edges of a graph carry: ``edge_weight`` and ``edge_attr``, where there are any."""
+    both = {"edge_weight": data.edge_weight, "edge_attr": data.edge_attr}
+    return {name: values for name, values in both.items() if values is not None}
+
+
+def edge_dim_of(data: Data) -> int | None:
+    """How many attributes each edge has, or None without any."""
+    attr = data.edge_attr
+    return None if attr is None else 1 if attr.dim() == 1 else attr.size(-1)
+
+
+def edge_values(model: nn.Module, data: Data) -> dict[str, Tensor]:
+    """What the edges of a graph carry, by the names by which a model takes it, on the model's device.
+
+    A network of this package refuses what it does not read. Any other model is given what it has arguments
+    for.
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    found = carried_by(data)
+    if not hasattr(model, "carried"):
+        arguments = inspect.signature(model.forward).parameters
+        found = {name: values for name, values in found.items() if name in arguments}
+    for name, values in found.items():
+        if not values.isfinite().all():
+            edge = int((~values.isfinite()).nonzero()[0, 0])
+            raise Node2SeqError(
+                f"data.{name}[{edge}]", "it is not a finite number", "Fill or drop such edges before training"
+            )
+    return {name: values.to(device) for name, values in found.items()}
 
 
 def features_for(model: nn.Module, x: Tensor) -> Tensor | ops.SparseRows:

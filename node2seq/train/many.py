@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from node2seq.data import fold_numbers, normalize_features
 from node2seq.nn.models.registry import current, make_network
 from node2seq.train.cross_fitting import FOLDS
-from node2seq.train.inputs import SplitLike
+from node2seq.train.inputs import SplitLike, carried_by, edge_dim_of
 from node2seq.train.memory import runs_that_fit
 from node2seq.train.progress import FitResult, RunProgress
 from node2seq.train.settings import Recipe
@@ -95,7 +95,7 @@ def train_many(
         max_bytes: Memory that runs may take together; a part of what is free if left out.
         capture: Whether epochs may be replayed as a CUDA graph.
     """
-    data = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    data = Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried_by(data))
     if device is not None:
         data = data.to(str(device))  # once, so that all trainers share the plan of its edges
     outcomes: dict[int, TrainingOutcome] = {}
@@ -202,7 +202,7 @@ def _shape(training: Training) -> Hashable:
 def prepare_graph(data: Data, recipe: Recipe, device: torch.device | str | None = None) -> Data:
     """The graph as a recipe wants it, on the device; ``data`` stays as it is."""
     assert data.x is not None
-    graph = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    graph = Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried_by(data))
     if recipe.row_normalize:
         graph.x = normalize_features(data.x)
     return graph if device is None else graph.to(str(device))
@@ -214,5 +214,6 @@ def untrained(training: Training, data: Data) -> nn.Module:
     assert isinstance(data.y, torch.Tensor)
     torch.manual_seed(training.seed)
     classes = int(data.y.max()) + 1
-    model = make_network(training.model, data.num_features, classes, training.recipe.options)
+    sizes = (data.num_features, classes)
+    model = make_network(training.model, *sizes, training.recipe.options, edge_dim_of(data))
     return model.to(data.x.device, torch.promote_types(data.x.dtype, torch.float32))

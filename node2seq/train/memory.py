@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq.ops import SparseRows
-from node2seq.train.inputs import features_for
+from node2seq.train.inputs import edge_values, features_for
 
 # The most that a run takes, over what a forward pass keeps for the backward: gradients, and what operations
 # take in between.
@@ -35,7 +38,8 @@ def runs_that_fit(model: nn.Module, graph: Data, views: int = 1, max_bytes: int 
     entries = graph.edge_index.size(1) + graph.x.size(0)
     if isinstance(x, SparseRows):  # copied for each run as edges are
         entries += x.sequences.rows.num_entries
-    each = _PEAK_OVER_KEPT * views * _kept_bytes(model, x, graph.edge_index)
+    call = partial(model.train(), **edge_values(model, graph))
+    each = _PEAK_OVER_KEPT * views * _kept_bytes(call, x, graph.edge_index)
     each += _BYTES_PER_ENTRY * entries
     if max_bytes is None:
         max_bytes = _CPU_BYTES
@@ -46,7 +50,7 @@ def runs_that_fit(model: nn.Module, graph: Data, views: int = 1, max_bytes: int 
     return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
 
 
-def _kept_bytes(model: nn.Module, x: Tensor | SparseRows, edge_index: Tensor) -> int:
+def _kept_bytes(call: Callable[..., Tensor], x: Tensor | SparseRows, edge_index: Tensor) -> int:
     """What a forward pass keeps for its backward, beside what all runs share."""
     kept: dict[int, Tensor] = {}
 
@@ -55,7 +59,7 @@ def _kept_bytes(model: nn.Module, x: Tensor | SparseRows, edge_index: Tensor) ->
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        _ = model.train()(x, edge_index)
+        _ = call(x, edge_index)
     inputs = (x.values if isinstance(x, SparseRows) else x, edge_index)
     shared = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     return sum(t.untyped_storage().nbytes() for at, t in kept.items() if at not in shared)

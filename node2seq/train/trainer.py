@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch_geometric.data import Data
 from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import Folds
 from node2seq.train.cuda_graph import Replay
-from node2seq.train.inputs import SplitLike, check_features, features_for, graph_tensors
+from node2seq.train.inputs import SplitLike, check_features, edge_values, features_for, graph_tensors
 from node2seq.train.objective import Objective, Part
 from node2seq.train.optimizer import OPTIMIZERS, WeightAverages
 from node2seq.train.progress import BY_EPOCH, EarlyStopping, FitResult, RunProgress
@@ -38,7 +39,8 @@ class Trainer:
             it is; several, even a list of one, are stacked. If it has ``parameter_groups()``, the group named
             ``"node2seq"`` gets ``conv_weight_decay``; if it has ``can_capture(x)`` and that is true, epochs
             on a GPU are replayed as a CUDA graph.
-        data: ``x``, ``edge_index`` and ``y``, where −1 means unlabelled. Moved to the model's device.
+        data: ``x``, ``edge_index`` and ``y``, where −1 means unlabelled. Moved to the model's device. What
+            the edges carry, ``edge_weight`` and ``edge_attr``, is passed to the model by name.
         splits: The nodes of each run.
         settings: How each run is trained; ``views``, ``optimizer`` and ``metric`` are the same for all.
         folds: The fold of each validation node of each run, for :meth:`cross_fitted`.
@@ -60,6 +62,7 @@ class Trainer:
         self.model = model if isinstance(model, nn.Module) else stack(model)
         x, self.edge_index, self.y = graph_tensors(self.model, data)
         check_features(x)
+        self.edge_values = edge_values(self.model, data)
         self.runs = [RunProgress(split, self.y, own) for split, own in zip(splits, settings, strict=True)]
         self.x = features_for(self.model, x)
         self._together, self._folds, self._capture = len(self.runs), folds, capture
@@ -82,7 +85,9 @@ class Trainer:
         folds = None if self._folds is None else Folds(self._folds, self.y.device, settings[0].metric)
         self._stopping = EarlyStopping(settings, train, val, model.state_dict(), folds)
         can_capture = getattr(model, "can_capture", None)
-        allowed = self._capture and self.y.is_cuda and can_capture is not None and can_capture(self.x)
+        # What edges carry is read by plain PyTorch too, which may wait for the device.
+        allowed = self._capture and not self.edge_values and self.y.is_cuda
+        allowed = allowed and can_capture is not None and can_capture(self.x)
         self.replay = Replay(self.y.device) if allowed else None
 
     @property
@@ -131,17 +136,22 @@ class Trainer:
         self._stopping.update(losses.detach(), self.logits(), weights)
 
     def _call(self, model: Callable[..., Tensor]) -> Tensor:
-        logits = model(self.x, self.edge_index)
+        logits = model(self.x, self.edge_index, **self.edge_values)
         return logits if self.stacked else logits[None]
 
     def logits(self) -> Tensor:
         """What validation sees now, [R, N, classes]."""
         averages = self._averages.by_name(self.model)
 
-        def averaged(*inputs: Any) -> Tensor:
-            return torch.func.functional_call(self.model, averages, inputs)
+        def averaged(*inputs: Any, **named: Any) -> Tensor:
+            return torch.func.functional_call(self.model, averages, inputs, named)
 
         return infer(self.model, self._call, averaged if averages else self.model)
+
+    def _logits_of(self, models: Iterable[nn.Module]) -> Iterator[Tensor]:
+        """What each model gives by itself, [N, classes]."""
+        for model in models:
+            yield infer(model, partial(model, **self.edge_values), self.x, self.edge_index)
 
     def _look(self) -> None:
         """Wait for the device, and tell each run of the epochs since the last look."""
@@ -194,7 +204,7 @@ class Trainer:
             models: The models of the runs, to measure each by itself; in one pass for all if left out.
             with_rest: See :meth:`RunProgress.result`.
         """
-        logits = self.logits() if models is None else (infer(m, m, self.x, self.edge_index) for m in models)
+        logits = self.logits() if models is None else self._logits_of(models)
         pairs = zip(self.runs, logits, strict=True)
         return [run.result(own, self.y, with_rest=with_rest) for run, own in pairs]
 

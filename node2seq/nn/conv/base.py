@@ -11,7 +11,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, softmax
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.inputs import edges_of, sequences_of
+from node2seq.nn.conv.inputs import check_edge_values, edges_of, entries_of, sequences_of
 
 
 class Neighbours:
@@ -36,17 +36,18 @@ class Neighbours:
         backend: str = "auto",
         heads: int = 1,
     ) -> None:
-        self.sequences = sequences_of(
-            edge_index,
-            flow=flow,
-            num_sources=x.size(-2),
-            num_targets=x.size(-2),
-            add_self_loops=add_self_loops,
-            merge_duplicates=False,  # PyG counts an edge as often as it is listed
-            backend=backend,
-        )
+        self.edge_index = edge_index
+        self._graph: dict[str, Any] = {
+            "flow": flow,
+            "num_sources": x.size(-2),
+            "num_targets": x.size(-2),
+            "add_self_loops": add_self_loops,
+        }
+        # PyG counts an edge as often as it is listed.
+        self.sequences = sequences_of(edge_index, **self._graph, merge_duplicates=False, backend=backend)
         # R runs are the disjoint union of R copies of the graph.
-        self.union = self.sequences.copies(ops.runs_of(x) * heads)
+        self.copies = ops.runs_of(x) * heads
+        self.union = self.sequences.copies(self.copies)
         self.backend = ops.choose_backend(backend, x)
 
     def sum(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -60,11 +61,51 @@ class Neighbours:
         flat, weights = x.flatten(0, -2).to(dtype), weights.to(dtype)
         return self.backend.aggregate(flat, self.union, weights).view(x.shape)
 
+    def per_entry(
+        self, values: Tensor, fill: float = 0.0, dim: int = -1, *, keep_loops: bool = False
+    ) -> Tensor:
+        """Values of edges as values of the entries of one run; see :func:`node2seq.ops.per_entry`."""
+        entry = entries_of(self.edge_index, **self._graph, keep_loops=keep_loops)
+        return ops.per_entry(values, entry, self.sequences.rows.num_entries, fill, dim)
+
+    def gcn_weights(self, edge_weight: Tensor) -> Tensor:
+        """GCN's weights of a graph whose edges have weights, for all runs.
+
+        A self entry has the weight of the self loop that is listed last, or 1.
+        """
+        check_edge_values("edge_weight", edge_weight, "[num_edges]", self.edge_index.size(1))
+        target, source, nodes = self.sequences.rows.target, self.sequences.index, self.sequences.num_sources
+        # Behind the last node: the row of traced leftovers, which count for nothing.
+        weight = self.per_entry(edge_weight, 1.0, keep_loops=True).masked_fill(target == nodes, 0.0)
+        scale = inverse_root(weight, target, nodes + 1)
+        return (scale[source] * weight * scale[target]).repeat(self.copies)
+
+    def sum_entries(self, rows: Tensor) -> Tensor:
+        """The sum over each node's entries of a row for each of them, [..., E, D] → [..., N, D]."""
+        backend, positions = self.by_position
+        flat = rows.flatten(0, -2)
+        out = backend.aggregate(flat, positions, flat.new_ones(flat.size(0)))
+        return out.view(*rows.shape[:-2], -1, rows.size(-1))
+
+    @property
+    def by_position(self) -> tuple[Any, ops.Sequences]:
+        """What reads a value for each entry instead of one for each node, and the sequences to read it by."""
+        backend = ops.reference if torch.compiler.is_compiling() else self.backend
+        return backend, self.union.positions
+
     def mean(self, x: Tensor) -> Tensor:
         """The mean of a node's neighbours, in the shape of ``x``; zero for a node without any."""
         rows = self.union.rows
         total = self.sum(x, x.new_ones(rows.num_entries))
         return total / rows.length().clamp(min=1).to(x.dtype).view(*x.shape[:-1], 1)
+
+
+def inverse_root(weight: Tensor, node: Tensor, num_nodes: int) -> Tensor:
+    """One over the root of the sum of weights at each node, or zero where that is zero, [num_nodes]."""
+    # By index: on a GPU its sums are deterministic, those of a scatter are not.
+    degree = weight.new_zeros(num_nodes).index_put((node,), weight, accumulate=True)
+    is_zero = degree == 0  # masked on both sides: its slope is infinite
+    return degree.masked_fill(is_zero, 1.0).pow(-0.5).masked_fill(is_zero, 0.0)
 
 
 class DeterministicConv(MessagePassing):
@@ -97,10 +138,13 @@ class DeterministicConv(MessagePassing):
         cls.propagate = MessagePassing.propagate
         cls.edge_updater = MessagePassing.edge_updater
 
-    def sends_messages(self, edge_index: Any) -> bool:
-        """Whether single messages are needed: for a sparse adjacency, an explainer or a hook."""
+    def sends_messages(self, edge_index: Any, carried: Tensor | None = None) -> bool:
+        """Whether single messages are needed: for a sparse adjacency, an explainer or a hook.
+
+        And where edges carry something in what is exported.
+        """
         is_plain = isinstance(edge_index, Tensor) and not is_torch_sparse_tensor(edge_index)
-        return not is_plain or has_message_hooks(self)
+        return not is_plain or has_message_hooks(self) or (carried is not None and ops.is_exporting())
 
     def neighbours(
         self, x: Tensor, edge_index: Any, *, add_self_loops: bool = False, heads: int = 1

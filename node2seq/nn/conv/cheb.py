@@ -8,7 +8,8 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.base import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv, Neighbours, inverse_root
+from node2seq.nn.conv.inputs import check_edge_values
 
 
 class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
@@ -16,8 +17,8 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
     time.
 
     Projects first and sums the polynomials from the last to the first (Clenshaw's recurrence), so that only
-    ``out_channels`` numbers travel along an edge. Weighted graphs, other normalisations, sparse
-    adjacencies, explainers and hooks take PyG's own way.
+    ``out_channels`` numbers travel along an edge. Other normalisations, sparse adjacencies,
+    explainers and hooks take PyG's own way.
 
     Args:
         in_channels (int): Size of each input sample.
@@ -38,23 +39,33 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
         lambda_max: OptTensor = None,
     ) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`."""
-        default = edge_weight is None and lambda_max is None and self.normalization == "sym"
+        default = lambda_max is None and self.normalization == "sym"
+        # PyG counts the degrees of weighted edges at their first node, whichever way messages flow.
+        default = default and (edge_weight is None or self.flow == "source_to_target")
         for lin in self.lins:
             ops.initialize(lin, x)
         default = default and all(map(ops.is_plain_linear, self.lins))
-        if not default or self.sends_messages(edge_index):
+        if not default or self.sends_messages(edge_index, edge_weight):
             return super().forward(ops.dense(x), edge_index, edge_weight, batch, lambda_max)
         weights = torch.cat([lin.weight for lin in self.lins], dim=-2)  # pyright: ignore[reportCallIssue, reportArgumentType]
         projected = ops.linear(x, weights)
         neighbours = self.neighbours(projected, edge_index)
-        laplacian = _scaled_laplacian(neighbours.union, x.dtype)
+        if edge_weight is None:
+            laplacian, own = _scaled_laplacian(neighbours.union, x.dtype), None
+        else:
+            laplacian, own = _weighted_laplacian(neighbours, edge_weight)
+
+        def spread(x: Tensor) -> Tensor:
+            out = neighbours.sum(x, laplacian)
+            return out if own is None else out + own * x
+
         terms = projected.flatten(0, -2).split(self.out_channels, dim=1)
         later, latest = torch.zeros_like(terms[0]), torch.zeros_like(terms[0])
         for term in reversed(terms[1:]):
-            later, latest = term + 2.0 * neighbours.sum(later, laplacian) - latest, later
+            later, latest = term + 2.0 * spread(later) - latest, later
         out = terms[0] - latest
         if len(terms) > 1:
-            out = out + neighbours.sum(later, laplacian)
+            out = out + spread(later)
         return ops.add_bias(out.view(*projected.shape[:-1], self.out_channels), self.bias)
 
 
@@ -67,3 +78,18 @@ def _scaled_laplacian(sequences: ops.Sequences, dtype: torch.dtype) -> Tensor:
     scale = degree.to(dtype).pow(-0.5)
     scale = scale.masked_fill(scale.isinf(), 0.0)
     return (-scale[target] * scale[source]).masked_fill(loop, 0.0)
+
+
+def _weighted_laplacian(neighbours: Neighbours, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Each entry's weight in 2 L / λ − I where edges have weights, and that of the nodes themselves.
+
+    PyG takes twice the largest weight in L for λ: 2, unless weights are negative.
+    """
+    check_edge_values("edge_weight", edge_weight, "[num_edges]", neighbours.edge_index.size(1))
+    sequences = neighbours.sequences
+    target, source = sequences.rows.target, sequences.index
+    weight = neighbours.per_entry(edge_weight).masked_fill(target == source, 0.0)
+    scale = inverse_root(weight, source, sequences.num_sources)
+    weight = -scale[target] * weight * scale[source]
+    largest = torch.cat([weight, weight.new_ones(1)]).max()
+    return (weight / largest).repeat(neighbours.copies), 1.0 / largest - 1.0

@@ -13,8 +13,8 @@ from node2seq.nn.conv.base import DeterministicConv
 class GCNConv(torch_geometric.nn.GCNConv, DeterministicConv):
     """:class:`torch_geometric.nn.GCNConv` with the same parameters and outputs, and the same bits every time.
 
-    An unweighted graph is summed row by row over a plan that is built once per edge index. Weighted graphs,
-    sparse adjacencies, explainers and hooks take PyG's own way.
+    A graph is summed row by row over a plan that is built once per edge index. Sparse adjacencies,
+    explainers and hooks take PyG's own way.
 
     Args:
         in_channels (int): Size of each input sample.
@@ -28,8 +28,10 @@ class GCNConv(torch_geometric.nn.GCNConv, DeterministicConv):
     def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.GCNConv`."""
         default = self.normalize and not self.improved and self.decomposed_layers == 1
-        if edge_weight is not None or not default or self.sends_messages(edge_index):
+        default = default and (edge_weight is None or not self.cached)
+        if not default or self.sends_messages(edge_index, edge_weight):
             return super().forward(ops.dense(x), edge_index, edge_weight)
         x = ops.apply(self.lin, x)
         neighbours = self.neighbours(x, edge_index, add_self_loops=self.add_self_loops)
-        return ops.add_bias(neighbours.sum(x), self.bias)
+        weights = None if edge_weight is None else neighbours.gcn_weights(edge_weight)
+        return ops.add_bias(neighbours.sum(x, weights), self.bias)

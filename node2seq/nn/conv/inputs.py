@@ -143,19 +143,25 @@ def check_edges(
         ("edge_attr", edge_attr, "[num_edges, edge_dim]"),
     ):
         if given is not None:
-            _check_edge_values(name, given, wanted, edges, validate)
-            if is_list and given.device != edge_index.device:
-                raise Node2SeqError(
-                    f"{name} on {given.device}",
-                    f"the edges are on {edge_index.device}",
-                    f"Pass {name}.to(edge_index.device)",
-                )
+            check_edge_values(name, given, wanted, edges, edge_index.device if is_list else None)
+            _check_finite(name, given, validate)
     if edge_attr is not None and lin_edge is not None:
         _check_width("edge_attr", edge_attr, lin_edge, "edge_dim")
     return edge_weight, edge_attr
 
 
-def _check_edge_values(name: str, values: Tensor, wanted: str, edges: int | None, validate: bool) -> None:
+def check_edge_values(
+    name: str, values: Tensor, wanted: str, edges: int | None, device: torch.device | None = None
+) -> None:
+    """Raises an error if these are no values of edges.
+
+    Args:
+        name (str): What they are called.
+        values (torch.Tensor): The values.
+        wanted (str): Their shape, in words.
+        edges (int, optional): How many edges there are.
+        device (torch.device, optional): Where they are.
+    """
     if values.dim() != wanted.count(",") + 1 or (edges is not None and values.size(0) != edges):
         raise Node2SeqError(
             f"{name} has shape {list(values.shape)}",
@@ -166,6 +172,13 @@ def _check_edge_values(name: str, values: Tensor, wanted: str, edges: int | None
         raise Node2SeqError(
             f"{name} has dtype {values.dtype}", "it enters products with weights", f"Pass {name}.float()"
         )
+    if device is not None and values.device != device:
+        raise Node2SeqError(
+            f"{name} on {values.device}", f"the edges are on {device}", f"Pass {name}.to(edge_index.device)"
+        )
+
+
+def _check_finite(name: str, values: Tensor, validate: bool) -> None:
     if validate and not ops.is_tracing() and not bool(values.isfinite().all()):
         edge = int((~values.isfinite()).nonzero()[0, 0])
         raise Node2SeqError(
@@ -331,7 +344,13 @@ def sequences_of(
 
 
 def entries_of(
-    edge_index: Any, *, flow: str, num_sources: int, num_targets: int, add_self_loops: bool
+    edge_index: Any,
+    *,
+    flow: str,
+    num_sources: int,
+    num_targets: int,
+    add_self_loops: bool,
+    keep_loops: bool = False,
 ) -> Tensor:
     """The entry of each edge in the sequences of a graph that keep duplicates, [edges]; found once.
 
@@ -339,8 +358,8 @@ def entries_of(
     """
     graph = (flow, num_sources, num_targets, add_self_loops, False)
     if torch.compiler.is_compiling():
-        return _traced(edge_index, *graph).entry_of_edge()
-    return ops.find_entries(_owner(edge_index), graph, lambda: edges_of(edge_index, flow))
+        return _traced(edge_index, *graph).entry_of_edge(keep_loops)
+    return ops.find_entries(_owner(edge_index), graph, lambda: edges_of(edge_index, flow), keep_loops)
 
 
 def values_of(edge_index: Any) -> Tensor | None:

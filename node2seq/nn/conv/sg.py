@@ -14,7 +14,7 @@ class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
     """:class:`torch_geometric.nn.SGConv` with the same parameters and outputs, and the same bits every time.
 
     Projects first, which is the same and sends ``out_channels`` numbers along an edge instead of
-    ``in_channels``. Weighted graphs, sparse adjacencies, explainers and hooks take PyG's own way.
+    ``in_channels``. Sparse adjacencies, explainers and hooks take PyG's own way.
 
     Args:
         in_channels (int): Size of each input sample.
@@ -30,10 +30,11 @@ class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
         ops.initialize(self.lin, x)
         is_plain = ops.is_plain_linear(self.lin)
-        if edge_weight is not None or self.cached or not is_plain or self.sends_messages(edge_index):
+        if self.cached or not is_plain or self.sends_messages(edge_index, edge_weight):
             return super().forward(ops.dense(x), edge_index, edge_weight)
         x = ops.linear(x, self.lin.weight)
         neighbours = self.neighbours(x, edge_index, add_self_loops=self.add_self_loops)
+        weights = None if edge_weight is None else neighbours.gcn_weights(edge_weight)
         for _ in range(self.K):
-            x = neighbours.sum(x)
+            x = neighbours.sum(x, weights)
         return ops.add_bias(x, self.lin.bias)

@@ -36,6 +36,7 @@ class Cheby(Network):
 
     Options = ChebyOptions
     reads_sparse_rows = True
+    carried = ("edge_weight",)
 
     def _make_layers(self, options: ChebyOptions) -> None:
         first = ChebConv(self.in_channels, self.hidden_channels, options.K, backend=options.backend)

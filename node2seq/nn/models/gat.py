@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Edges, Network, convolve
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,25 @@ class GAT(Network):
         dropout (float): Dropout of the hidden features. (default: :obj:`0.6`)
         attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.6`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+        edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
     Options = GATOptions
     reads_sparse_rows = True
+    carried = ("edge_attr",)
 
     def _make_layers(self, options: GATOptions) -> None:
         self.dropouts = make_dropouts(options.input_dropout, options.dropout)
         shared: dict[str, Any] = {"dropout": options.attention_dropout, "backend": options.backend}
+        shared["edge_dim"] = self.edge_dim
         first = GATConv(self.in_channels, self.hidden_channels, options.heads, layer=2, **shared)
         width = options.heads * self.hidden_channels
         second = GATConv(width, self.out_channels, options.out_heads, concat=False, layer=3, **shared)
         self.convs = nn.ModuleList([first, second])
 
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+    def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         """The node embeddings before the last layer, [N, heads * H]."""
-        return F.elu(self.convs[0](self.dropouts[0](x, n_id), edge_index, n_id))
+        return F.elu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges, n_id))
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
-        return self.convs[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index, n_id)
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return convolve(self.convs[1], self.dropouts[1](self._embed(x, edges, n_id), n_id), edges, n_id)

@@ -34,6 +34,7 @@ class GCN(Network):
 
     Options = GCNOptions
     reads_sparse_rows = True
+    carried = ("edge_weight",)
 
     def _make_layers(self, options: GCNOptions) -> None:
         first = GCNConv(self.in_channels, self.hidden_channels, backend=options.backend)

@@ -38,6 +38,7 @@ class GCNStar(Node2Seq):
 
     Options = GCNStarOptions
     reads_sparse_rows = True
+    carried = ("edge_weight",)
 
     def _make_special(self, options: Any, width_in: int, width_out: int, **shared: Any) -> nn.Module:
         return GCNConv(width_in, width_out, backend=options.backend, **shared)

@@ -1,7 +1,6 @@
 """The large-scale learnable graph convolutional network."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Edges, Network
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,12 @@ class LGCN(Network):
             width += options.lgcl_channels
         self.classifier = GCNConv(width, self.out_channels, backend=backend)
 
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+    def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         """The node embeddings before the last layer, [N, H + num_lgcl * lgcl_channels]."""
-        x = self.embedding(self.dropouts[0](x, n_id), edge_index)
+        x = self.embedding(self.dropouts[0](x, n_id), edges.index)
         for layer in self.layers:
-            x = torch.cat([x, layer(x, edge_index, n_id)], dim=-1)
+            x = torch.cat([x, layer(x, edges.index, n_id)], dim=-1)
         return x
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
-        return self.classifier(self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return self.classifier(self.dropouts[1](self._embed(x, edges, n_id), n_id), edges.index)

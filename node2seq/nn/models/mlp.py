@@ -1,14 +1,13 @@
 """The network that sees no edges."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network, make_linear
+from node2seq.nn.models.network import Edges, Network, make_linear
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,13 @@ class MLP(Network):
         )
         self.dropouts = make_dropouts(options.input_dropout, options.dropout)
 
-    def embed(
+    def _embed(
         self,
         x: Tensor,
-        edge_index: Any,  # noqa: ARG002 (called as every other model is)
-        n_id: Tensor | None = None,
+        edges: Edges,  # noqa: ARG002 (called as every other model is)
+        n_id: Tensor | None,
     ) -> Tensor:
-        """The node embeddings before the last layer, [N, H]."""
         return F.relu(ops.apply(self.lins[0], self.dropouts[0](x, n_id)))
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
-        return ops.apply(self.lins[1], self.dropouts[1](self.embed(x, edge_index, n_id), n_id))
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return ops.apply(self.lins[1], self.dropouts[1](self._embed(x, edges, n_id), n_id))

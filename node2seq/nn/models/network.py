@@ -1,8 +1,9 @@
 """What all networks have in common, and what those of three layers have."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from inspect import Parameter, Signature
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -12,26 +13,63 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
 from node2seq import ops
+from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import has_message_hooks
+from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.conv.gcn import GCNConv
+from node2seq.nn.conv.gin import GINEConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.options import build
+
+
+class Edges(NamedTuple):
+    """The edges of a graph and what they carry."""
+
+    index: Any  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The edges in any form that PyG's layers take."""
+    weight: Tensor | None = None
+    """The weight of each edge, [edges]."""
+    attr: Tensor | None = None
+    """The attributes of each edge, [edges, edge_dim]."""
+
+
+def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
+    """Calls a layer with what it takes of the edges.
+
+    Args:
+        conv (torch.nn.Module): The layer.
+        x (torch.Tensor): The node features.
+        edges (Edges): The edges.
+        n_id (torch.Tensor, optional): The nodes' ids in the graph that this is a part of, for attentions that
+            are dropped.
+    """
+    if isinstance(conv, GATConv):
+        return conv(x, edges.index, edges.attr, n_id=n_id)
+    if isinstance(conv, GINEConv):
+        return conv(x, edges.index, edges.attr)
+    if isinstance(conv, Node2SeqConv):
+        return conv(x, edges.index, edges.weight, edges.attr)
+    return conv(x, edges.index) if edges.weight is None else conv(x, edges.index, edges.weight)
 
 
 class Network(nn.Module):
     """A network that classifies nodes. Every option is an attribute of the same name.
 
     A subclass names the dataclass of its options and makes its layers in ``_make_layers``. Unless it says
-    otherwise, there are two: dropout, a layer, ReLU, dropout, a layer.
+    otherwise, there are two: dropout, a layer, ReLU, dropout, a layer. ``carried`` names what it takes of
+    ``edge_weight`` and ``edge_attr``.
 
     Args:
         in_channels (int): Size of each input sample, or -1 to derive it from the first input.
         hidden_channels (int): Size of the hidden layers' outputs.
         out_channels (int): Number of classes.
+        edge_dim (int, optional): Size of each edge's attributes, for a network that takes them.
         **options: The other fields of ``Options``.
     """
 
     Options: ClassVar[type]
+    carried: ClassVar[tuple[str, ...]] = ()
+    edge_dim: int | None
     in_channels: int
     hidden_channels: int
     out_channels: int
@@ -46,20 +84,32 @@ class Network(nn.Module):
         elif "Options" in vars(cls):
             cls.__signature__ = _signature(cls.Options)
 
-    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, **options: Any) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        edge_dim: int | None = None,
+        **options: Any,
+    ) -> None:
         given = {"hidden_channels": hidden_channels, **options}
-        self._make(in_channels, out_channels, build(self.Options, given, f"options of {type(self).__name__}"))
+        complete = build(self.Options, given, f"options of {type(self).__name__}")
+        self._make(in_channels, out_channels, complete, edge_dim)
 
     @classmethod
-    def with_options(cls, in_channels: int, out_channels: int, options: Any) -> Self:
+    def with_options(
+        cls, in_channels: int, out_channels: int, options: Any, edge_dim: int | None = None
+    ) -> Self:
         """Make the network of an instance of ``Options``, which is complete and checked."""
         network = cls.__new__(cls)
-        network._make(in_channels, out_channels, options)
+        network._make(in_channels, out_channels, options, edge_dim)
         return network
 
-    def _make(self, in_channels: int, out_channels: int, options: Any) -> None:
+    def _make(self, in_channels: int, out_channels: int, options: Any, edge_dim: int | None) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.check_carries(["edge_attr"] if edge_dim is not None else [])
+        self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
         for field in fields(options):
             setattr(self, field.name, getattr(options, field.name))
         self._make_layers(options)
@@ -87,20 +137,70 @@ class Network(nn.Module):
         layers = [module for module in self.modules() if isinstance(module, MessagePassing)]
         return fused and not any(map(has_message_hooks, layers))
 
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The node embeddings before the last layer, [N, H]."""
-        return F.relu(self.convs[0](self.dropouts[0](x, n_id), edge_index))
+    @classmethod
+    def check_carries(cls, names: Iterable[str]) -> None:
+        """Raises an error if the network does not take one of ``edge_weight`` and ``edge_attr``."""
+        for name in names:
+            if name not in cls.carried:
+                others = sorted(other.__name__ for other in _subclasses(Network) if name in other.carried)
+                raise Node2SeqError(
+                    f"{name} for {cls.__name__}",
+                    "this network does not read what edges carry"
+                    if not cls.carried
+                    else f"of what edges carry, this network reads {' and '.join(cls.carried)} alone",
+                    f"Leave it out, or use one of {', '.join(others)}",
+                )
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+    def embed(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        n_id: Tensor | None = None,
+    ) -> Tensor:
+        """The node embeddings before the last layer, [N, H]; see :meth:`forward`."""
+        return self._embed(x, self._edges(edge_index, edge_weight, edge_attr), n_id)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        n_id: Tensor | None = None,
+    ) -> Tensor:
         """The logits of each class, [N, out_channels].
 
         Args:
             x (torch.Tensor): The node features.
             edge_index (torch.Tensor or SparseTensor): The edges.
+            edge_weight (torch.Tensor, optional): The weight of each edge, for a network that takes it.
+            edge_attr (torch.Tensor, optional): The attributes of each edge, for a network that was made with
+                ``edge_dim``.
             n_id (torch.Tensor, optional): The nodes' ids in the graph that this is a part of, so that dropout
                 drops the same elements however batches are cut.
         """
-        return self.convs[1](self.dropouts[1](self.embed(x, edge_index, n_id), n_id), edge_index)
+        return self._classify(x, self._edges(edge_index, edge_weight, edge_attr), n_id)
+
+    def _edges(self, edge_index: Any, edge_weight: Tensor | None, edge_attr: Tensor | None) -> Edges:
+        given = {"edge_weight": edge_weight, "edge_attr": edge_attr}
+        self.check_carries([name for name, values in given.items() if values is not None])
+        if (edge_attr is None) != (self.edge_dim is None):
+            raise Node2SeqError(
+                "no edge_attr" if edge_attr is None else f"edge_attr of shape {list(edge_attr.shape)}",
+                f"the network was made with edge_dim={self.edge_dim}",
+                "Pass the attributes of the edges to a network with edge_dim, and to no other",
+            )
+        return Edges(edge_index, edge_weight, edge_attr)
+
+    def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return F.relu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges))
+
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return convolve(self.convs[1], self.dropouts[1](self._embed(x, edges, n_id), n_id), edges)
 
 
 def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Module:
@@ -108,6 +208,11 @@ def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Mo
     if in_channels == -1:
         return torch_geometric.nn.Linear(in_channels, out_channels, bias)
     return nn.Linear(in_channels, out_channels, bias)
+
+
+def _subclasses(cls: type) -> list[type]:
+    """Those of a class, theirs among them."""
+    return [found for below in cls.__subclasses__() for found in (below, *_subclasses(below))]
 
 
 def _signature(options: type) -> Signature:
@@ -121,7 +226,8 @@ def _signature(options: type) -> Signature:
         for field in fields(options)
         if field.name != "hidden_channels"
     ]
-    return Signature([*channels, *others])
+    edge_dim = Parameter("edge_dim", Parameter.KEYWORD_ONLY, default=None, annotation=int | None)
+    return Signature([*channels, *others, edge_dim])
 
 
 class ThreeLayers(Network):

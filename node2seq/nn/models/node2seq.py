@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import ThreeLayers
+from node2seq.nn.models.network import Edges, ThreeLayers, convolve
 
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "none": lambda x: x}
 # The options that the layer takes by the same names, besides the backend.
@@ -90,10 +90,13 @@ class Node2Seq(ThreeLayers):
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
+        edge_dim (int, optional): Size of each edge's attributes, which the Node2Seq layer reads. Weights are
+            read by all three layers. (default: :obj:`None`)
     """
 
     Options = Node2SeqOptions
     reads_sparse_rows = True
+    carried = ("edge_weight", "edge_attr")
     activation: str
 
     def _make_layers(self, options: Any) -> None:
@@ -102,32 +105,30 @@ class Node2Seq(ThreeLayers):
         self._scale_convolution()
 
     def _make_special(self, options: Any, width_in: int, width_out: int, **shared: Any) -> nn.Module:
-        return Node2SeqConv(
-            width_in, width_out, **{name: getattr(options, name) for name in (*OF_LAYER, "backend")}, **shared
-        )
+        own = {name: getattr(options, name) for name in (*OF_LAYER, "backend")}
+        return Node2SeqConv(width_in, width_out, edge_dim=self.edge_dim, **own, **shared)
 
     def _drop_input(self, x: Tensor, n_id: Tensor | None) -> Tensor:
         return self.dropouts[0](x, n_id)
 
-    def _layer(self, number: int, x: Tensor, edge_index: Any) -> Tensor:
-        return self.convs[number](x, edge_index)
+    def _layer(self, number: int, x: Tensor, edges: Edges) -> Tensor:
+        return convolve(self.convs[number], x, edges)
 
     def _activate(self, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.activation](x)
 
-    def _embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None) -> Tensor:
+    def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        """The node embeddings before the last layer, [N, H] (or 2 H for ``skip="concat"``)."""
+        return self._embed_dropped(self._drop_input(x, n_id), edges, n_id)
+
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return self._classify_dropped(self._drop_input(x, n_id), edges, n_id)
+
+    def _embed_dropped(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         """The embeddings of features that were dropped from already."""
-        first = self._activate(self._layer(0, x, edge_index))
-        second = self._activate(self._layer(1, self.dropouts[1](first, n_id), edge_index))
+        first = self._activate(self._layer(0, x, edges))
+        second = self._activate(self._layer(1, self.dropouts[1](first, n_id), edges))
         return torch.cat([first, second], dim=-1) if self.skip == "concat" else first + second
 
-    def _classify(self, x: Tensor, edge_index: Any, n_id: Tensor | None) -> Tensor:
-        return self._layer(2, self.dropouts[2](self._embed(x, edge_index, n_id), n_id), edge_index)
-
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The node embeddings before the last layer, [N, H] (or 2 H for ``skip="concat"``)."""
-        return self._embed(self._drop_input(x, n_id), edge_index, n_id)
-
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
-        return self._classify(self._drop_input(x, n_id), edge_index, n_id)
+    def _classify_dropped(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return self._layer(2, self.dropouts[2](self._embed_dropped(x, edges, n_id), n_id), edges)

@@ -10,7 +10,7 @@ from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.dropout import Dropout, make_dropouts
-from node2seq.nn.models.network import make_linear
+from node2seq.nn.models.network import Edges, convolve, make_linear
 from node2seq.nn.models.node2seq import Node2Seq, Node2SeqOptions
 from node2seq.nn.smoothing import Smoothing
 
@@ -92,6 +92,12 @@ class Node2SeqPlus(Node2Seq):
 
     def _make_special(self, options: Any, width_in: int, width_out: int, **shared: Any) -> nn.Module:
         if options.layer == "gcn":
+            if self.edge_dim is not None:
+                raise Node2SeqError(
+                    f"edge_dim={self.edge_dim} with layer='gcn'",
+                    "GCN layers read edge weights, and no attributes",
+                    "Leave out one of the two",
+                )
             return GCNConv(width_in, width_out, backend=options.backend, **shared)
         return super()._make_special(options, width_in, width_out, **shared)
 
@@ -102,19 +108,21 @@ class Node2SeqPlus(Node2Seq):
     def _drop_input(self, x: Tensor, n_id: Tensor | None) -> Tensor:
         return self.node_drop(super()._drop_input(x, n_id), n_id)
 
-    def _layer(self, number: int, x: Tensor, edge_index: Any) -> Tensor:
-        out = super()._layer(number, x, edge_index)
+    def _layer(self, number: int, x: Tensor, edges: Edges) -> Tensor:
+        out = super()._layer(number, x, edges)
         if self.reversed_convs is not None:
             share = self.targets_share
-            out = (1 - share) * out + share * self.reversed_convs[number](x, edge_index)
-        return self.smooth(out, edge_index) if number == 0 and self.smoothed == "first" else out
+            out = (1 - share) * out + share * convolve(self.reversed_convs[number], x, edges)
+        return (
+            self.smooth(out, edges.index, edges.weight) if number == 0 and self.smoothed == "first" else out
+        )
 
     def _activate(self, x: Tensor) -> Tensor:
         return super()._activate(F.layer_norm(x, x.shape[-1:]) if self.norm == "layer" else x)
 
-    def _classify(self, x: Tensor, edge_index: Any, n_id: Tensor | None) -> Tensor:
-        out = super()._classify(x, edge_index, n_id)
+    def _classify_dropped(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        out = super()._classify_dropped(x, edges, n_id)
         if self.own_layers is not None and self.own_drop is not None:
             hidden = self._activate(ops.apply(self.own_layers[0], x))
             out = out + ops.apply(self.own_layers[1], self.own_drop(hidden, n_id))
-        return self.smooth(out, edge_index) if self.smoothed == "logits" else out
+        return self.smooth(out, edges.index, edges.weight) if self.smoothed == "logits" else out

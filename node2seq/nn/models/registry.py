@@ -84,8 +84,10 @@ def complete(name: str, options: Mapping[str, Any], where: str) -> tuple[str, An
     return name, build(options_of(name), options, where)
 
 
-def make_network(name: str, in_channels: int, out_channels: int, options: Mapping[str, Any]) -> Network:
+def make_network(
+    name: str, in_channels: int, out_channels: int, options: Mapping[str, Any], edge_dim: int | None = None
+) -> Network:
     """Make a network from its name, of today or before, and its options."""
     name, options = current(name, options)
     options_of(name)
-    return MODELS[name](in_channels, out_channels=out_channels, **options)
+    return MODELS[name](in_channels, out_channels=out_channels, edge_dim=edge_dim, **options)

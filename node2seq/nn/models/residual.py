@@ -17,7 +17,7 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Edges, Network, convolve
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,10 @@ class ResidualBlock(nn.Module):
         for child in self.children():
             reset(child)
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
         """The block's output, in the shape of ``x``."""
         own = ops.apply(self.norm, x)
-        others = (n_id,) if isinstance(self.conv, GATConv) else ()  # it drops attentions by their nodes
-        hidden = torch.cat([own, self.conv(own, edge_index, *others)], dim=-1)
+        hidden = torch.cat([own, convolve(self.conv, own, edges, n_id)], dim=-1)
         hidden = F.gelu(self.dropouts[0](ops.apply(self.lins[0], hidden), n_id))
         return x + self.dropouts[1](ops.apply(self.lins[1], hidden), n_id)
 
@@ -112,17 +111,16 @@ class ResidualNetwork(Network):
         ids = set(map(id, inside))
         return {"node2seq": inside, "other": [p for p in self.parameters() if id(p) not in ids]}
 
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+    def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         """The node embeddings before the classifier, [N, H]."""
         hidden = ops.apply(self.lin, self.dropouts[0](x, n_id))
         hidden = F.gelu(self.dropouts[1](hidden, n_id))
         for block in self.blocks:
-            hidden = block(hidden, edge_index, n_id)
+            hidden = block(hidden, edges, n_id)
         return ops.apply(self.norm, hidden)
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
-        return ops.apply(self.classifier, self.embed(x, edge_index, n_id))
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return ops.apply(self.classifier, self._embed(x, edges, n_id))
 
 
 @dataclass(frozen=True)
@@ -159,15 +157,17 @@ class ResidualNode2Seq(ResidualNetwork):
             (default: :obj:`"attention"`)
         taps (str): What each tap of the convolution is: :obj:`"full"`, :obj:`"depthwise"` or
             :obj:`"scalar"`; see :class:`Node2SeqConv`. (default: :obj:`"full"`)
+        edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
     Options = ResidualNode2SeqOptions
     reads_sparse_rows = True
+    carried = ("edge_weight", "edge_attr")
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
         names = ("kernel_size", "readout", "hops", "threshold", "order", "taps", "backend")
         own = {name: getattr(options, name) for name in names}
-        return Node2SeqConv(channels, channels, bias=False, **own)
+        return Node2SeqConv(channels, channels, edge_dim=self.edge_dim, bias=False, **own)
 
 
 class ResidualGCN(ResidualNetwork):
@@ -187,6 +187,7 @@ class ResidualGCN(ResidualNetwork):
 
     Options = ResidualOptions
     reads_sparse_rows = True
+    carried = ("edge_weight",)
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
         return GCNConv(channels, channels, bias=False, backend=options.backend)
@@ -215,10 +216,12 @@ class ResidualGAT(ResidualNetwork):
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         heads (int): Attentions of each layer, which share its channels. (default: :obj:`4`)
         attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.0`)
+        edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
     Options = ResidualGATOptions
     reads_sparse_rows = True
+    carried = ("edge_attr",)
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:
         if options.heads < 1 or channels % options.heads:
@@ -229,7 +232,7 @@ class ResidualGAT(ResidualNetwork):
             )
         each = channels // options.heads
         own = {"dropout": options.attention_dropout, "layer": layer, "backend": options.backend}
-        return GATConv(channels, each, options.heads, bias=False, **own)
+        return GATConv(channels, each, options.heads, bias=False, edge_dim=self.edge_dim, **own)
 
 
 class ResidualSAGE(ResidualNetwork):

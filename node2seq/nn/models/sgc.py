@@ -1,13 +1,12 @@
 """The simplified graph convolutional network."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Edges, Network, convolve
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,15 @@ class SGC(Network):
 
     Options = SGCOptions
     reads_sparse_rows = True
+    carried = ("edge_weight",)
 
     def _make_layers(self, options: SGCOptions) -> None:
         self.conv = SGConv(self.in_channels, self.out_channels, options.K, backend=options.backend)
         self.dropouts = make_dropouts(options.input_dropout)
 
-    def embed(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The node embeddings: with no hidden layer, the logits themselves, [N, out_channels]."""
-        return self.conv(self.dropouts[0](x, n_id), edge_index)
+    def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        """With no hidden layer, the logits themselves, [N, out_channels]."""
+        return convolve(self.conv, self.dropouts[0](x, n_id), edges)
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
-        """The logits of each class, [N, out_channels]; see :meth:`Network.forward`."""
-        return self.embed(x, edge_index, n_id)
+    def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        return self._embed(x, edges, n_id)

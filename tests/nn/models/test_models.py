@@ -28,7 +28,7 @@ def graph() -> tuple[Tensor, Tensor]:
     return torch.randn(40, CHANNELS, generator=generator), torch.cat([edges, edges.flip(0)], dim=1)
 
 
-def make(name: str, seed: int = 3, **options: object) -> nn.Module:
+def make(name: str, seed: int = 3, **options: Any) -> nn.Module:
     torch.manual_seed(seed)
     return MODELS[name](CHANNELS, HIDDEN, CLASSES, **options)
 
@@ -43,7 +43,7 @@ def make_with(
     if backend == "native":
         pytest.importorskip("numba")
     torch.manual_seed(3)
-    options = {"backend": backend} if "backend" in option_types(name) else {}
+    options: dict[str, Any] = {"backend": backend} if "backend" in option_types(name) else {}
     return MODELS[name](in_channels, HIDDEN, CLASSES, **options)
 
 
@@ -180,7 +180,9 @@ class TestContract:
 
     def test_dropout_looks_at_global_ids(self, name: str, graph: tuple[Tensor, Tensor]) -> None:
         x, edge_index = graph
-        outputs = [make(name)(x, edge_index, n_id) for n_id in (None, torch.arange(40), torch.arange(40) + 7)]
+        outputs = [
+            make(name)(x, edge_index, n_id=n_id) for n_id in (None, torch.arange(40), torch.arange(40) + 7)
+        ]
         assert torch.equal(outputs[0], outputs[1])
         dropped = any(isinstance(v, float) and v > 0 for k, v in vars(make(name)).items() if "dropout" in k)
         assert torch.equal(outputs[0], outputs[2]) != dropped
@@ -195,7 +197,7 @@ class TestContract:
         data = real_data("texas", load)
         split = make_split(data, seed=0)
         torch.manual_seed(0)
-        options = {key: 0.2 for key in option_types(name) if "dropout" in key}
+        options: dict[str, Any] = {key: 0.2 for key in option_types(name) if "dropout" in key}
         model = MODELS[name](data.x.size(1), 16, 5, **options)
         result = fit(model, data, split, TrainSettings(epochs=60, lr=0.02))
         assert result.history[-1].loss < 0.7 * result.history[0].loss
