@@ -247,6 +247,9 @@ class TuneFlags(GraphFlags):
         None, "Stop after this much time; run the same command to resume.", shown="none"
     )
     out: Path | None = flag(None, "Folder of the search.", shown="runs/tune-DATA-MODEL-SPACE")
+    table: Path | None = flag(
+        None, "Table of searches to add the trials to, such as results/trials.jsonl.", shown="none"
+    )
     as_json: bool = _json()
 
 

@@ -20,6 +20,7 @@ from node2seq.search.report import write_summary
 from node2seq.search.seeds import parse_seeds
 from node2seq.search.session import Request, SearchResult, run
 from node2seq.search.settings import SearchSettings
+from node2seq.search.table import add_search
 from node2seq.storage import locked, make_folder
 
 SAMPLERS = ("bayes", "halving")
@@ -48,6 +49,8 @@ def tune(flags: TuneFlags) -> None:
         with locked(folder), _progress(flags.as_json) as (say, tell):
             found = run(request, say, tell, step_teller(flags.as_json))
             write_summary(folder / "report.html", request, found)
+            if flags.table is not None and found.finished:
+                add_search(flags.table, flags.space, found.trials)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "Stopped. Finished trainings are kept; run the same command to resume."

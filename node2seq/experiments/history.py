@@ -43,7 +43,7 @@ def efforts_of(table: Path) -> dict[Searched, Effort]:
             raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
         else:
             settings, trainings = found[whose]
-            found[whose] = Effort(settings + 1, trainings + line["splits"])
+            found[whose] = Effort(settings + 1, trainings + line["splits"] + line.get("failed", 0))
     return found
 
 

@@ -23,6 +23,17 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def format_seeds(seeds: Iterable[int]) -> str:
+    """Write seeds as :func:`parse_seeds` reads them."""
+    spans: list[list[int]] = []
+    for seed in sorted(seeds):
+        if spans and spans[-1][-1] == seed - 1:
+            spans[-1] = [spans[-1][0], seed]
+        else:
+            spans.append([seed])
+    return ",".join("-".join(map(str, span)) for span in spans)
+
+
 def check_seeds(seeds: Iterable[int]) -> None:
     """Refuse the seeds of the reported rows, and the same one twice."""
     seeds = list(seeds)

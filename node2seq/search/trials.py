@@ -62,6 +62,7 @@ class Trials:
         self._asked: dict[str, Trial] = {}
         self._known: dict[str, list[dict[str, Any]]] = {}
         header = json.loads(json.dumps({"format": FORMAT, **header}))
+        self.header = header
         make_folder(path.parent)
         self._file = JsonLines(path, ascii_only=True)
         lines = self._file.refresh().values

@@ -132,7 +132,9 @@ def test_bad_input_ends_in_a_sentence_before_any_work(cli, arguments, message):
 
 def test_another_search_is_not_mixed_in(cli):
     arguments = ["tune", "karate", "--model", "mlp", "--sampler", "halving", *SHORT, "--out", "a"]
-    assert cli(*arguments).status == 0
+    assert cli(*arguments, "--table", "results/all.jsonl").status == 0
+    (found,) = [line for line in read_lines(Path("results/all.jsonl")) if "variant" in line]
+    assert (found["variant"], found["model"], found["column"]) == ("paper", "mlp", "karate")
     before = Path("a/trials.jsonl").read_text()
     done = cli(*arguments, "--seed", "1")
     assert done.status == 2
