@@ -30,7 +30,7 @@ def test_a_wheel_works_outside_of_the_checkout(tmp_path):
     (wheel,) = tmp_path.glob("node2seq-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "node2seq/py.typed" in names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "runs/"))]
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "examples/", "runs/"))]
     # Every file that the package reads at run time, not only its modules.
     tracked = subprocess.run(
         ["git", "ls-files", "node2seq"], cwd=ROOT, check=True, capture_output=True, text=True
