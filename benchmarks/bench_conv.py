@@ -2,11 +2,11 @@
 
     python benchmarks/bench_conv.py                     # Cora, Squirrel, a power-law graph; kernels 3 and 10
     python benchmarks/bench_conv.py --graphs powerlaw --repeats 9
-    python benchmarks/bench_conv.py --device cuda --compile
+    python benchmarks/bench_conv.py --device cuda --graphs cora
 
 Each layer runs in a process of its own under a memory limit, so that one that runs out does not take the
-others with it: its failure is a result. Ratios are to GATConv on the same graph, lower is better; --compile
-also times GATConv under torch.compile. Memory is what a forward + backward adds to the process at its peak.
+others with it: its failure is a result. Ratios are to GATConv on the same graph, eager and under
+torch.compile; lower is better. Memory is what a forward + backward adds to the process at its peak.
 """
 
 import argparse
@@ -43,11 +43,11 @@ class Case:
     readout: str | None = None
 
 
-def cases(kernels: Sequence[int], compiled: bool) -> list[Case]:
+def cases(kernels: Sequence[int]) -> list[Case]:
     """PyG's layers first: the ratios are to the first of them."""
     return [
         Case("GATConv"),
-        *([Case("GATConv", COMPILED)] if compiled else []),
+        Case("GATConv", COMPILED),
         *(Case(layer) for layer in ("GATv2Conv", "GCNConv", "SAGEConv(lstm)")),
         *(
             Case("Node2SeqConv", variant, kernel_size, readout)
@@ -74,11 +74,10 @@ def graph(name: str) -> tuple[Size, Tensor]:
 
 def measure(case: Case, benchmark: LayerBenchmark) -> BenchmarkRow:
     """The row of a case."""
-    if case.variant == COMPILED:
+    if case.layer == "GATConv" and case.variant == COMPILED:
         return benchmark.compiled_gat()
     if case.kernel_size is not None and case.readout is not None:
-        backend, anew = benchmark.auto_backend, case.variant == PLAN_ANEW
-        return benchmark.node2seq(case.readout, case.kernel_size, backend, plan_anew=anew)
+        return benchmark.node2seq(case.readout, case.kernel_size, benchmark.auto_backend, case.variant)
     name, _, aggregation = case.layer.rstrip(")").partition("(")
     options = {"aggr": aggregation} if aggregation else {}
     return benchmark.pyg(getattr(torch_geometric.nn, name)(CHANNELS, CHANNELS, **options), case.layer)
@@ -125,7 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--kernels", nargs="+", type=int, default=[3, 10])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--compile", action="store_true", help="also time GATConv under torch.compile")
     parser.add_argument("--memory-limit", type=float, default=15.0, metavar="GIB")
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS")
     parser.add_argument("--bandwidth", type=float, help=argparse.SUPPRESS)
@@ -147,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         base = compiled = None
         with tempfile.NamedTemporaryFile(suffix=".pt") as file:
             torch.save(edge_index, file.name)
-            for case in cases(options.kernels, options.compile):
+            for case in cases(options.kernels):
                 row = measure_alone(case, file.name, size, options)
                 row = report.add(row if base is None else row.beside(base, compiled))
                 base, compiled = base or row, row if case.variant == COMPILED else compiled

@@ -47,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each size, and the exponents below them."""
     parser = argument_parser(__doc__, __file__)
     parser.add_argument("--largest", type=int, metavar="EDGES", help="edges of the largest graph")
-    parser.add_argument("--compile", action="store_true", help="also time GATConv under torch.compile")
     options = parser.parse_args(arguments)
     report = Report(options)
     device = report.device
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for size in sizes(options.largest or (LARGEST if device.type == "cuda" else LARGEST // 5)):
         report.header(f"{size.name}, {size.nodes:,} nodes", "GATConv")
         edge_index = power_law(size.nodes, size.edges, device)
-        for row in measure(LayerBenchmark("scaling", size, edge_index, bandwidth), rows, options.compile):
+        for row in measure(LayerBenchmark("scaling", size, edge_index, bandwidth), rows):
             rows.setdefault(row.title(), []).append(report.add(row))
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -72,19 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(
-    benchmark: LayerBenchmark, earlier: Mapping[str, Sequence[BenchmarkRow]], compiled: bool
+    benchmark: LayerBenchmark, earlier: Mapping[str, Sequence[BenchmarkRow]]
 ) -> Iterator[BenchmarkRow]:
-    """GATConv, compiled too if told, and our layer with each readout."""
+    """GATConv, eager and compiled, and our layer with each readout."""
     last = next(reversed(earlier.get("GATConv", [])), None)
     base = BenchmarkRow("scaling", *benchmark.size, "GATConv", result=OUT_OF_MEMORY)
     if fits(last, benchmark.size, benchmark.device):
         base = benchmark.gat()
     yield base
-    compiled_base = benchmark.compiled_gat().beside(base) if compiled and base.p50_ms else None
-    if compiled_base is not None:
-        yield compiled_base
+    compiled = benchmark.compiled_gat().beside(base)
+    yield compiled
     for readout in READOUTS:
-        yield benchmark.node2seq(readout, 3, benchmark.auto_backend).beside(base, compiled_base)
+        yield benchmark.node2seq(readout, 3, benchmark.auto_backend).beside(base, compiled)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 Files = dict[str, str]
 
 _INTRODUCTION = (
-    f"All times are exact float32, with {CHANNELS} channels in and out unless a table says otherwise. They "
+    f"All times are exact float32, with {CHANNELS} channels in and out unless a table says otherwise; lines "
+    "named “bfloat16” run under autocast and are compared with float32. Times "
     "are medians, with the 20th and the 80th percentile in parentheses. Ratios are to the layer or network "
     "of PyTorch Geometric in the first line of the table, measured in the same run on the same graph; lower "
     "is better. Memory is what a step allocates at its peak, on top of what was allocated before. The gather "
@@ -32,6 +33,12 @@ _SECTIONS = {
         "The layer",
         "Forward + backward, compared with PyG's GATConv with one head. The plan of a graph is built once "
         "and cached, as during training; “plan anew” builds it in every step.",
+    ),
+    "batches": (
+        "Batches of small graphs",
+        "One step of the layer over a batch of random graphs of 30 nodes each, compared with PyG's GATConv "
+        "with one head. Where every graph is new, its plan is built in every step. “Plain PyTorch” is what "
+        "runs without numba and Triton.",
     ),
     "scaling": (
         "Scaling with the number of edges",
@@ -63,6 +70,7 @@ _COMPILED = " “Compiled” is GATConv under `torch.compile`, with its self loo
 _COMMANDS = (
     "`python benchmarks/bench_conv.py`: the layer on a CPU",
     "`python benchmarks/bench_ops.py`: the layer and its operations on a GPU",
+    "`python benchmarks/bench_batches.py`: batches of small graphs",
     "`python benchmarks/bench_scaling.py`: scaling with the number of edges",
     "`python benchmarks/bench_epoch.py`: a training step",
     "`python benchmarks/bench_together.py`: many runs as one program",

@@ -20,6 +20,7 @@ CHANNELS = 64
 OUT_OF_MEMORY = "out of memory"
 PLAN_ANEW = "plan anew"
 COMPILED, NOT_COMPILED = "compiled", "not compiled"
+BFLOAT16 = "bfloat16"
 
 
 class LayerBenchmark:
@@ -91,14 +92,22 @@ class LayerBenchmark:
         about = {"kernel_size": kernel_size, "readout": readout, "backend": backend}
         return BenchmarkRow(self.bench, *self.size, "Node2SeqConv", **about)
 
-    def node2seq(
-        self, readout: str, kernel_size: int, backend: str, *, plan_anew: bool = False
-    ) -> BenchmarkRow:
-        """Our layer with a backend; ``plan_anew``: as if each step had a graph of its own."""
+    def node2seq(self, readout: str, kernel_size: int, backend: str, variant: str = "") -> BenchmarkRow:
+        """Our layer with a backend.
+
+        Args:
+            readout: Its readout.
+            kernel_size: Its taps.
+            backend: Its backend.
+            variant: ``"plan anew"`` as if each step had a graph of its own, ``"bfloat16"`` under autocast,
+                ``"compiled"`` under ``torch.compile``.
+        """
         layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout, backend=backend)
-        row = replace(self.case(readout, kernel_size, backend), variant=PLAN_ANEW if plan_anew else "")
-        row = self._measure(layer, row, plan_anew=plan_anew)
-        if self.bandwidth is None or row.p50_ms is None:
+        if variant == COMPILED:
+            layer.compile(dynamic=False)
+        row = replace(self.case(readout, kernel_size, backend), variant=variant)
+        row = self._measure(layer, row)
+        if self.bandwidth is None or row.p50_ms is None or variant == BFLOAT16:
             return row
         bound_ms = 1e3 * gather_bytes(readout, kernel_size, self.entries) / self.bandwidth
         return replace(row, bound_share=bound_ms / row.p50_ms)
@@ -109,25 +118,26 @@ class LayerBenchmark:
         row: BenchmarkRow,
         *,
         edge_index: Tensor | None = None,
-        plan_anew: bool = False,
     ) -> BenchmarkRow:
         edges = self.edge_index if edge_index is None else edge_index
-        step = layer_step(layer.to(self.device), self.x, edges, self.direction, plan_anew=plan_anew)
+        step = layer_step(layer.to(self.device), self.x, edges, self.direction, row.variant)
         found = measure(step, self.device, seconds=self.seconds, least=self.least)
         return replace(row, **({"result": OUT_OF_MEMORY} if found is None else vars(found)))
 
 
 def layer_step(
-    layer: nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor, *, plan_anew: bool = False
+    layer: nn.Module, x: Tensor, edge_index: Tensor, direction: Tensor, variant: str = ""
 ) -> Callable[[], None]:
-    """A forward and backward pass; ``plan_anew`` drops what is cached of the graph."""
+    """A forward and backward pass; ``"plan anew"`` drops what is cached, ``"bfloat16"`` is autocast."""
 
     def step() -> None:
-        layer(x, edge_index).backward(direction)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=variant == BFLOAT16):
+            out = layer(x, edge_index)
+        out.backward(direction)
         # Freed here and not at the next start: gradients and a new plan are part of what a step adds.
         layer.zero_grad()
         x.grad = None
-        if plan_anew:
+        if variant == PLAN_ANEW:
             ops.PLANS.clear()
 
     return step
