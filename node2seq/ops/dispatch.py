@@ -97,7 +97,7 @@ def choose_backend(name: str, x: Tensor) -> Any:
             )
         return reference
     if name == "auto":
-        return fastest_for(x) or eager
+        return _fastest_for(x) or eager
     if name == "native":
         return _native_for(x)
     if name == "triton":
@@ -107,8 +107,10 @@ def choose_backend(name: str, x: Tensor) -> Any:
 
 def fastest_for(x: Tensor) -> ModuleType | None:
     """The loops or the kernels if they can work on such values."""
-    if is_transformed():
-        return None
+    return None if is_transformed() else _fastest_for(x)
+
+
+def _fastest_for(x: Tensor) -> ModuleType | None:
     if x.is_cuda:
         return fused_kernels() if x.dtype == torch.float32 else None
     return compiled_loops() if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None

@@ -24,6 +24,7 @@ from node2seq.ops import eager
 from node2seq.ops.dispatch import NATIVE_DTYPES, fastest_for
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.plan_cache import PLANS
+from node2seq.ops.ranking import Root
 from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences
 
 # Above that share of values that are not zero a dense product is faster.
@@ -141,6 +142,13 @@ def is_plain_linear(module: nn.Module) -> bool:
     )
     is_linear = type(module) in (nn.Linear, torch_geometric.nn.Linear) and "forward" not in vars(module)
     return is_linear and not any(hooks) and not _has_any_global_hook()
+
+
+def root_of(lin: nn.Module | None, bias: Tensor | None) -> Root | None:
+    """A map of the own features and a bias behind it as tensors, where the map may be read as a matrix."""
+    if lin is None or lin.bias is not None or not is_plain_linear(lin):
+        return None
+    return Root(lin.weight, bias)  # pyright: ignore[reportArgumentType]
 
 
 def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -265,7 +265,7 @@ class Node2SeqConv(SequenceMessages):
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
         # Own features that are rows of the key go into the same product as the convolution.
         fuses = is_plain and is_shared and self.root == "projected" and not carries
-        root = self._fused_root() if fuses else None
+        root = ops.root_of(self.lin_root, self.bias) if fuses else None
         dtype = ops.storage_dtype(x_src)
         convolution = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype)
         with ops.full_precision(x_src.device):
@@ -304,13 +304,6 @@ class Node2SeqConv(SequenceMessages):
         if return_attention_weights:
             results.append(self._edges_and_scores(ranking))
         return tuple(results) if len(results) > 1 else results[0]
-
-    def _fused_root(self) -> ops.Root | None:
-        """The root as a matrix, unless someone put another in its place or listens to it."""
-        lin = self.lin_root
-        if lin is None or lin.bias is not None or not ops.is_plain_linear(lin):
-            return None
-        return ops.Root(lin.weight, self.bias)
 
     def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size) -> Tensor:
         """The targets' projections; of targets without features, zeros that nothing depends on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from node2seq.ops.linear import add_bias
 from node2seq.ops.native.window_max import convolve_max
 from node2seq.ops.native.window_sum import convolve_sum
 from node2seq.ops.ranking import Layout
@@ -26,10 +25,6 @@ def convolve_with_root(
     Returns:
         The output, and for ``readout="max"`` the winning window of each channel.
     """
-    winner = None
     if readout == "max":
-        out, winner = convolve_max(x, weight, sequences, root)
-    else:
-        out = convolve_sum(x, weight, sequences, root, is_mean=readout == "mean")
-    out = add_bias(out.view(*weight.shape[:-3], -1, out.size(-1)), bias)
-    return out.flatten(0, -2), winner
+        return convolve_max(x, weight, sequences, root, bias)
+    return convolve_sum(x, weight, sequences, root, bias, is_mean=readout == "mean"), None

@@ -21,14 +21,18 @@ _LONG_SEQUENCES = 32
 
 
 def convolve_max(
-    x: Tensor, weight: Tensor, sequences: Sequences | Layout, root: Tensor | None = None
+    x: Tensor,
+    weight: Tensor,
+    sequences: Sequences | Layout,
+    root: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Equations 5 and 6 with the largest window per channel; the winners are int32 where they fit.
 
-    With a root, [D, C] or each run's, its product with each node's own row is added.
+    With a root, [D, C] or each run's, its product with each node's own row is added, and with it the bias.
     """
     layout = sequences if isinstance(sequences, Layout) else layout_of(sequences)
-    return _ConvolveMax.apply(x, weight, root, layout)  # pyright: ignore[reportReturnType]
+    return _ConvolveMax.apply(x, weight, root, bias, layout)  # pyright: ignore[reportReturnType]
 
 
 class _ConvolveMax(torch.autograd.Function):
@@ -36,7 +40,7 @@ class _ConvolveMax(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, layout: Layout
+        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
     ) -> tuple[Tensor, Tensor]:
         plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
         # One product projects for every tap and for the own rows, [C, (K + 1) * D].
@@ -50,6 +54,8 @@ class _ConvolveMax(torch.autograd.Function):
         given = (kernel_size, projected.tensor, plan.ptr, layout.index)
         run(kernels.window_max, plan.cuts, *given, out, winner)
         del projected, by_run, given
+        if bias is not None:
+            out.view(*runs, -1, channels).add_(bias.unsqueeze(-2))
         ctx.save_for_backward(x, taps, winner)
         ctx.layout, ctx.kernel_size = layout, kernel_size
         ctx.mark_non_differentiable(winner)
@@ -59,10 +65,11 @@ class _ConvolveMax(torch.autograd.Function):
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, grad: Tensor, _grad_winner: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    ) -> tuple[Tensor | None, ...]:
         x, taps, winner = ctx.saved_tensors
         runs, products = taps.shape[:-2], taps.size(-1) // grad.size(-1)
-        table = _under_winners(grad.contiguous(), winner, ctx.layout, ctx.kernel_size, products)
+        grad = grad.contiguous()
+        table = _under_winners(grad, winner, ctx.layout, ctx.kernel_size, products)
         by_run = table.tensor.view(*runs, -1, taps.size(-1))
         grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
@@ -70,7 +77,8 @@ class _ConvolveMax(torch.autograd.Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
             grad_weight, grad_root = split_taps(grad_taps, products, ctx.kernel_size)
-        return grad_x, grad_weight, grad_root, None
+        grad_bias = grad.view(*runs, -1, grad.size(-1)).sum(-2) if ctx.needs_input_grad[3] else None
+        return grad_x, grad_weight, grad_root, grad_bias, None
 
 
 def _under_winners(grad: Tensor, winner: Tensor, layout: Layout, kernel_size: int, products: int) -> Scratch:

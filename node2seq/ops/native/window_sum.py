@@ -25,15 +25,16 @@ def convolve_sum(
     weight: Tensor,
     sequences: Sequences | Layout,
     root: Tensor | None = None,
+    bias: Tensor | None = None,
     *,
     is_mean: bool = False,
 ) -> Tensor:
     """Equations 5 and 6 with the sum over windows, or their mean; see :func:`reference.convolve_sum`.
 
-    With a root, [D, C] or each run's, its product with each node's own row is added.
+    With a root, [D, C] or each run's, its product with each node's own row is added, and with it the bias.
     """
     layout = sequences if isinstance(sequences, Layout) else layout_of(sequences)
-    return _ConvolveSum.apply(x, weight, root, layout, is_mean)  # pyright: ignore[reportReturnType]
+    return _ConvolveSum.apply(x, weight, root, bias, layout, is_mean)  # pyright: ignore[reportReturnType]
 
 
 class _ConvolveSum(torch.autograd.Function):
@@ -41,7 +42,13 @@ class _ConvolveSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, layout: Layout, is_mean: bool
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        root: Tensor | None,
+        bias: Tensor | None,
+        layout: Layout,
+        is_mean: bool,
     ) -> Tensor:
         plan, x, (*runs, kernel_size, _, channels) = layout.plan, x.contiguous(), weight.shape
         # One product for every tap and for the own rows, [(K + 1) * C, D].
@@ -52,21 +59,24 @@ class _ConvolveSum(torch.autograd.Function):
         summed = Scratch((plan.rows.num_rows, taps.size(-2) // x.size(-1), x.size(-1)), x.dtype)
         run(kernels.window_sum, plan.cuts, *ctx.readout, x, plan.ptr, layout.index, summed.tensor)
         by_run = summed.tensor.view(*runs, -1, taps.size(-2))
-        out = (by_run @ taps).view(-1, channels)
+        out = by_run @ taps
         del summed, by_run
-        return out
+        if bias is not None:
+            out.add_(bias.unsqueeze(-2))
+        return out.view(-1, channels)
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, grad: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    ) -> tuple[Tensor | None, ...]:
         x, taps = ctx.saved_tensors
         (*runs, _, channels), products = taps.shape, taps.size(-2) // x.size(-1)
         # The gradients of the windows in which each source stood under each tap, and of its own row.
         plan, by_source = ctx.layout.plan, ctx.layout.plan.transposed
         table = Scratch((plan.num_sources, products, channels), grad.dtype)
-        given = (*ctx.readout, grad.contiguous(), plan.ptr)
+        grad = grad.contiguous()
+        given = (*ctx.readout, grad, plan.ptr)
         walk = (by_source.ptr, by_source.target, by_source.entry, ctx.layout.place)
         run(kernels.window_sum_gather, by_source.cuts, *given, *walk, table.tensor)
         by_run = table.tensor.view(*runs, -1, products * channels)
@@ -82,4 +92,5 @@ class _ConvolveSum(torch.autograd.Function):
             grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
             grad_weight, grad_root = split_taps(grad_taps, products, ctx.readout[0])
         del table, by_run
-        return grad_x, grad_weight, grad_root, None, None
+        grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
+        return grad_x, grad_weight, grad_root, grad_bias, None, None
