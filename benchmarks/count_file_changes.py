@@ -1,20 +1,25 @@
 """Count how often execution passes from one file of the package to another, and through which files.
 
     python benchmarks/count_file_changes.py                       # one training step of Node2SeqConv
+    python benchmarks/count_file_changes.py report                # a CSV file → report.html
     python benchmarks/count_file_changes.py node2seq train texas  # a module with its arguments
 
 A step is forward + backward on a random graph of Cora's size on a CPU, after two steps that build the plan
 and load compiled code. Calls and returns of the package's functions are followed: wherever two in a row lie
-in different files is one change. Needs torch, PyTorch Geometric and numpy.
+in different files is one change. What runs while a module is imported defines it, and is not followed. Needs
+torch, PyTorch Geometric and numpy; ``report`` the command line's extra.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import runpy
 import sys
+import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -42,10 +47,16 @@ class Walk:
         self._visits: list[str] = []
         root = f"{PACKAGE}/"
 
+        importing: Counter[int] = Counter()  # modules that are being imported, by thread
+
         def note(frame: FrameType, event: str, _argument: Any) -> None:
-            code = frame.f_code
+            code, thread = frame.f_code, threading.get_ident()
+            if event not in ("call", "return") or not code.co_filename.startswith(root):
+                return
+            if code.co_name == "<module>" and frame.f_globals["__name__"] != "__main__":
+                importing[thread] += 1 if event == "call" else -1
             is_function = code.co_flags & inspect.CO_OPTIMIZED  # no module or class that is being defined
-            if event in ("call", "return") and is_function and code.co_filename.startswith(root):
+            if is_function and not importing[thread]:
                 self._visits.append(code.co_filename.removeprefix(root))
                 self.functions.add(code)
 
@@ -89,6 +100,24 @@ def training_step(readout: str) -> Callable[[], None]:
     return step
 
 
+def walk_to_report(*arguments: str) -> Walk:
+    """``node2seq train`` on a graph of one's own, until its report is written.
+
+    Args:
+        *arguments: Further arguments of the command.
+    """
+    from node2seq.cli import app
+    from node2seq.data import load, write_graph
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        write_graph(load("karate"), "edges.csv", "nodes.csv")
+        files = ["--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label", "--out", "run"]
+        given = ["train", *files, "--epochs", "5", "--json", *arguments]
+        walk = Walk(lambda: app(given, standalone_mode=False))
+        assert Path("run/report.html").is_file()
+    return walk
+
+
 def main() -> None:
     """Read the arguments, count and print."""
     parser = argparse.ArgumentParser(
@@ -100,6 +129,10 @@ def main() -> None:
     if not command:
         for readout in ("max", "mean"):
             Walk(training_step(readout)).print(f"Node2SeqConv, readout={readout!r}, forward + backward")
+        return
+
+    if command == ["report"]:
+        walk_to_report().print("CSV → report.html")
         return
 
     def run() -> None:

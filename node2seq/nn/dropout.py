@@ -19,10 +19,11 @@ from torch._C import _autograd  # pyright: ignore[reportAttributeAccessIssue]
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
+from node2seq.ops.dispatch import is_transformed, is_wrapped
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.linear import SparseRows
 from node2seq.ops.plan_cache import TensorTable
-from node2seq.ops.sequences import is_transformed, is_wrapped, lasting
+from node2seq.ops.sequences import lasting
 
 # How many passes of one dropout may wait for their backward pass, and how many may be recomputed once more.
 _MOST_WAITING = 4096

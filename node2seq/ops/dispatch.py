@@ -41,10 +41,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops import eager, reference
-from node2seq.ops.sequences import is_transformed
 from node2seq.options import check_choice
 
 # Those that run everywhere.
@@ -171,6 +171,16 @@ def _triton_for(x: Tensor) -> ModuleType:
             "Use backend='auto', which takes another backend where it has to",
         )
     return fused
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` is under way."""
+    return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
+
+
+def is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor is one that a transform of ``torch.func`` differentiates or batches."""
+    return is_transformed() and _functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def is_tracing() -> bool:

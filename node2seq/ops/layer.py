@@ -16,13 +16,13 @@ from torch._decomp import register_decomposition
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
-from node2seq.ops.dispatch import choose_backend
+from node2seq.ops.dispatch import choose_backend, is_transformed
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.linear import add_bias, linear
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root, rank_parallel
 from node2seq.ops.selection import select
-from node2seq.ops.sequences import Rows, Sequences, is_transformed
+from node2seq.ops.sequences import Rows, Sequences
 
 
 def rank(

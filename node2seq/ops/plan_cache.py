@@ -8,7 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
+from node2seq.errors import Node2SeqError
 from node2seq.ops.build_sequences import build_sequences
 from node2seq.ops.edge_values import find_entry_of_edge
 from node2seq.ops.sequences import Sequences, lasting
@@ -139,6 +141,12 @@ def find_sequences(
         edges (callable): Gives the source and the target of each edge.
         backend (str): The user's choice of a backend.
     """
+    if _functorch.is_functorch_wrapped_tensor(owner):
+        raise Node2SeqError(
+            "edge_index within torch.func",
+            "a graph is neither differentiated nor batched",
+            "Close over it, or pass it with in_dims=None or outside of argnums",
+        )
     _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
     expect_backward = torch.is_grad_enabled()
 

@@ -206,16 +206,6 @@ def multiply(x: Tensor, weight: Tensor) -> Tensor:
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
 
 
-def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` is under way."""
-    return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
-
-
-def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor is one that a transform of ``torch.func`` differentiates or batches."""
-    return is_transformed() and _functorch.is_functorch_wrapped_tensor(tensor)
-
-
 def lasting() -> AbstractContextManager[object]:
     """For what is kept with a graph, or in a module.
 
@@ -224,7 +214,8 @@ def lasting() -> AbstractContextManager[object]:
     """
     if torch.compiler.is_compiling():
         return nullcontext()
-    return _outside_transforms() if is_transformed() else torch.inference_mode(False)
+    is_transformed = _functorch.peek_interpreter_stack() is not None
+    return _outside_transforms() if is_transformed else torch.inference_mode(False)
 
 
 @contextmanager

@@ -104,6 +104,14 @@ def test_a_training_step_changes_file_at_most_thirty_times(load_script: Callable
         assert 10 < walk.changes <= 30, walk.changes
 
 
+def test_a_csv_file_becomes_a_report_through_few_files(load_script: Callable[[str], ModuleType]):
+    files = load_script("count_file_changes").walk_to_report().files
+    assert files[0] == "cli/commands.py"
+    assert {"data/reading.py", "runs/training.py", "reporting/run.py"} <= set(files)
+    beside_the_loops = [file for file in files if not file.startswith("ops/native/")]
+    assert 30 < len(beside_the_loops) <= 45, beside_the_loops
+
+
 def test_changes_of_file_are_counted_in_a_command_too(
     load_script: Callable[[str], ModuleType],
     capsys: pytest.CaptureFixture[str],

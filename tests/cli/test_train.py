@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from node2seq.nn.models import registry
+from node2seq.runs import folder
+
 QUICK = ("--epochs", "4", "--set", "hidden_channels=8")
 
 
@@ -186,3 +189,23 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path):
     assert err.startswith("Stopped after epoch ")
     assert err.endswith("the state is saved. Resume with `node2seq train --resume run`.\n")
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_options_are_completed_once_and_nothing_is_read_back(cli, monkeypatch):
+    completed, read = [], []
+    build = registry.build
+    monkeypatch.setattr(registry, "build", lambda *args: completed.append(args) or build(*args))
+    for name in ("read_json", "read_lines"):
+        known = getattr(folder, name)
+        monkeypatch.setattr(folder, name, lambda path, known=known: read.append(path.name) or known(path))
+    done = cli(
+        "train", "karate", "--epochs", "2", "--set", "kernel_size=2", "--baseline", "gcn", "--out", "r"
+    )
+    assert done.status == 0
+    assert [args[0].__name__ for args in completed] == ["GCNOptions", "Node2SeqOptions"]
+    assert not read
+    assert Path("r/report.html").is_file()
+    assert cli("info", "r").status == 0
+    assert read == ["config.json", "split.json", "metrics.jsonl"], (
+        "files are read this way, or nothing is tested"
+    )

@@ -14,7 +14,6 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.ops.plan_cache import PlanCache
-from node2seq.ops.sequences import is_wrapped
 from node2seq.options import check_choice
 
 # A stand-in that nothing is an instance of, where torch_sparse is not installed.
@@ -437,12 +436,6 @@ def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) 
             f"edge_index is a {type(edge_index).__name__}",
             "edges are a tensor of node ids or a sparse matrix",
             "Pass an integer tensor of shape [2, num_edges], such as torch.tensor(edges).t()",
-        )
-    elif is_wrapped(edge_index):
-        raise Node2SeqError(
-            "edge_index within torch.func",
-            "a graph is neither differentiated nor batched",
-            "Close over it, or pass it with in_dims=None or outside of argnums",
         )
     elif edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
         raise Node2SeqError(
