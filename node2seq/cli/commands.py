@@ -125,7 +125,7 @@ COMMANDS = {
         "predict:predict",
         (
             "node2seq predict runs/karate-node2seq-s0 --out predictions.csv",
-            "node2seq predict runs/nodes-node2seq-s0 --edges new_edges.csv --nodes new_nodes.csv "
+            "node2seq predict runs/nodes-residual-node2seq-s0 --edges new_edges.csv --nodes new_nodes.csv "
             "--out new.parquet",
         ),
     ),

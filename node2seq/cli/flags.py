@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _OWN = "Your own graph"
 _BY_NAME = "found by its name"
+_MODELS = "residual-node2seq for your own graph, node2seq for a data set"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,18 @@ def _json() -> Any:
     return flag(False, "Print one JSON object and nothing else.", "--json")
 
 
+def _metric() -> Any:
+    return flag(
+        None,
+        "What the epoch is chosen by: accuracy, balanced-accuracy, macro-f1, roc-auc or average-precision.",
+        shown="roc-auc for two unequal classes of your own graph, otherwise accuracy",
+    )
+
+
+def _raw() -> Any:
+    return flag(False, "Leave numeric features as they are, instead of standardising them.", panel=_OWN)
+
+
 def _data_root() -> Any:
     return flag(None, "Folder with data sets in PyTorch Geometric's layout.", shown="$NODE2SEQ_DATA")
 
@@ -178,7 +191,9 @@ class TrainFlags(GraphFlags):
         shown=False,
         positional=True,
     )
-    model: str | None = flag(None, "Which model.", shown="node2seq")
+    model: str | None = flag(None, "Which model.", shown=_MODELS)
+    metric: str | None = _metric()
+    raw: bool = _raw()
     variant: str | None = flag(
         None,
         "Which recipe: paper; plus, with options that the paper does not have; or directed.",
@@ -215,12 +230,14 @@ class TrainFlags(GraphFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneFlags(GraphFlags):
-    """Search for good settings by validation accuracy; the recipe is ready for `train --config`.
+    """Search for good settings by a metric on validation nodes; the recipe is ready for `train --config`.
 
     Interrupt it at any time; run the same command to resume.
     """
 
-    model: str = flag("node2seq", "Which model.")
+    model: str | None = flag(None, "Which model.", shown=_MODELS)
+    metric: str | None = _metric()
+    raw: bool = _raw()
     space: str = flag("paper", "paper: what the paper leaves open; plus: also what it does not have.")
     fix: tuple[str, ...] = flag(
         (),

@@ -6,12 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch_geometric.data import Data
+
 from node2seq.cli.flags import GraphFlags, TrainFlags
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current
-from node2seq.recipes import network_for, recipe_for
+from node2seq.options import check_choice
+from node2seq.recipes import default_model, network_for, recipe_for
+from node2seq.recipes.any_graph import GraphSizes, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
-from node2seq.runs.recipe_file import DEFAULT_MODEL, RecipeFile
+from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+from node2seq.train.metrics import SCORES
 from node2seq.train.settings import option_types, parse_setting
 
 _READING = ("source", "target", "id", "split", "features", "categorical", "ignore", "delimiter")
@@ -79,17 +84,49 @@ def checked(source: Source) -> Source:
     return source
 
 
-def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
-    """Put recipe, file and flags together: flags override the file, which overrides the recipe."""
+def read_file(given: TrainFlags) -> RecipeFile:
+    """Read the settings file that the flags name, if they name one."""
+    if given.config is None:
+        return RecipeFile()
+
+    def default(source: Source) -> str:
+        return default_model(_override(source, source_of(given)).name)
+
+    return read_recipe_file(given.config, given.model, default)
+
+
+def graph_of(given: TrainFlags, file: RecipeFile) -> Source:
+    """The graph that flags and file name, and how to read it."""
     source = checked(_override(file.source, lasting(source_of(given))))
+    if _first(given.variant, file.variant) == "directed":
+        source = replace(source, reading={**source.reading, "directed": True})
+    return standardized(source, given.raw)
+
+
+def standardized(source: Source, raw: bool) -> Source:
+    """The source with numbers standardised, if it is files and nothing says otherwise."""
+    if not source.files:
+        return source
+    scaling = {"standardize": False} if raw else {"standardize": True, **source.reading}
+    return replace(source, reading={**source.reading, **scaling})
+
+
+def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -> RunConfig:
+    """Put recipe, file and flags together: flags override the file, which overrides the recipe.
+
+    Args:
+        given: The flags.
+        file: What the settings file says.
+        data: The graph, if it was read: the defaults for one's own depend on its sizes and labels.
+    """
+    source = graph_of(given, file)
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
     variant = _first(given.variant, file.variant, "paper")
-    model = network_for(_first(given.model, file.model, DEFAULT_MODEL), variant)
-    model, _ = current(model, file.options)
-    if variant == "directed":
-        source = replace(source, reading={**source.reading, "directed": True})
+    usual_model = default_model(source.name) if variant == "paper" else "node2seq"
+    model = _first(given.model, file.model, usual_model)
+    model, _ = current(network_for(model, variant), file.options)
     common = {
         "source": source,
         "split_rule": file.split_rule,
@@ -98,13 +135,25 @@ def make_config(given: TrainFlags, file: RecipeFile) -> RunConfig:
     }
     flags: dict[str, Any] = {} if given.epochs is None else {"epochs": given.epochs}
     flags |= {"class_weights": True} if given.class_weights else {}
+    flags |= {} if given.metric is None else {"metric": checked_metric(given.metric)}
     assigned = dict(parse_setting(model, text, "--set") for text in given.assignments)
     normalize = {} if file.row_normalize is None else {"row_normalize": file.row_normalize}
-    values = file.options | file.settings | normalize | assigned | flags
-    own = _recipe(variant, model, source.name, values)
+    weights = given.class_weights or bool(file.settings.get("class_weights"))
+    usual = settings_for(data, class_weights=weights)
+    values = usual | file.options | file.settings | normalize | assigned | flags
+    sizes = sizes_of(data)
+    own = _recipe(variant, model, source.name, sizes, values)
+    # What is compared is chosen by the same metric.
+    shared = usual | normalize | {"metric": own["settings"].metric} | flags
     compared = _first(given.baseline, file.baseline)
-    baseline = compared and RunConfig(**common, **_recipe(variant, compared, source.name, normalize | flags))
+    baseline = compared and RunConfig(**common, **_recipe(variant, compared, source.name, sizes, shared))
     return RunConfig(**common, **own, baseline=baseline)
+
+
+def checked_metric(name: str) -> str:
+    """Refuse a metric that there is not."""
+    check_choice("metric", name, SCORES)
+    return name
 
 
 def _override(file: Source, flags: Source) -> Source:
@@ -115,10 +164,12 @@ def _override(file: Source, flags: Source) -> Source:
     return replace(file, **{**given, "reading": {**file.reading, **flags.reading}})
 
 
-def _recipe(variant: str, model: str, name: str | None, values: dict[str, Any]) -> dict[str, Any]:
+def _recipe(
+    variant: str, model: str, name: str | None, sizes: GraphSizes, values: dict[str, Any]
+) -> dict[str, Any]:
     """What a run takes from the recipe of its model, with other values for some settings."""
     known = option_types(model)
-    recipe = recipe_for(model, name, variant)
+    recipe = recipe_for(model, name, variant, sizes)
     # The recipe for any model may name an option that this one does not have.
     options = {key: value for key, value in recipe.options.items() if key in known}
     recipe = replace(recipe, options=options).updated(**values)

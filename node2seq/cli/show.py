@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from node2seq.reporting.document import percent
+from node2seq.train.metrics import METRIC_TITLES
+from node2seq.train.progress import result_warnings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 # Often enough to see that it lives, seldom enough for a log file.
 LINE_SECONDS = 10.0
-FIGURES = ("accuracy", "macro_f1", "roc_auc")
+# What is shown of every result, beside the metric that its epoch was chosen by.
+FIGURES = ("accuracy", "macro-f1", "roc-auc")
 PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}
 
 OnEpoch = Callable[["EpochRecord"], None]
@@ -105,7 +108,7 @@ def _bar(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpo
                 task,
                 completed=record.epoch,
                 loss=f"{record.loss:.3f}",
-                accuracy=f"{100 * record.val_accuracy:.1f} %",
+                accuracy=f"{100 * record.val_score:.1f} %",
             )
 
         yield show
@@ -126,7 +129,7 @@ def _lines(console: Console, title: str, epochs: int) -> OnEpoch:
         rate = (now - started) / (record.epoch - first + 1)
         console.print(
             f"{title}  epoch {record.epoch}/{epochs}  loss {record.loss:.3f}  "
-            f"validation {100 * record.val_accuracy:.1f} %  {rate * (epochs - record.epoch):.0f} s left",
+            f"validation {100 * record.val_score:.1f} %  {rate * (epochs - record.epoch):.0f} s left",
             highlight=False,
             soft_wrap=True,
         )
@@ -137,12 +140,21 @@ def _lines(console: Console, title: str, epochs: int) -> OnEpoch:
 def results(console: Console, finished: Sequence[Finished]) -> None:
     """Show the runs, or the mean of several, beside what they are compared with."""
     many = len(finished) > 1
-    table = Table(title="accuracy in %, mean ± sd" if many else None)
-    for column in ("model", "validation", "test", "macro-F1 (test)", "ROC-AUC (test)", "epoch", "seconds"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    metric = finished[0].own.config.settings.metric
+    title = f"{METRIC_TITLES[metric]} in %" + (", mean ± sd" if many else "")
+    shares = [run.own.metrics["test"].largest_class for run in finished if "test" in run.own.metrics]
+    if shares:
+        title += f"; largest class: {percent(statistics.mean(shares))} % of the test nodes"
+    table = Table(title=title, pad_edge=False)
+    others = [f"{METRIC_TITLES[figure]} (test)" for figure in FIGURES if figure != metric]
+    for column in ("model", "validation", "test", *others, "epoch", "seconds"):
+        is_name = column == "model"
+        table.add_column(column, justify="left" if is_name else "right", no_wrap=is_name)
     for outcomes in _side_by_side(finished):
-        table.add_row(*_row(outcomes))
+        table.add_row(*_row(outcomes, metric))
     console.print(table)
+    for warning in _warnings(finished):
+        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     for run in finished:
         console.print(f"run folder: {escape(str(run.own.folder.path))}", highlight=False, soft_wrap=True)
     if not many:
@@ -150,14 +162,26 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
         console.print(f"report:     {escape(str(report))}", highlight=False, soft_wrap=True)
 
 
+def _warnings(finished: Sequence[Finished]) -> list[str]:
+    """What was found out at the end of the runs; what was known before was said before."""
+    texts = []
+    for outcomes in _side_by_side(finished):
+        for outcome in outcomes:
+            found = result_warnings(outcome.metrics, outcome.config.settings.metric)
+            texts += [f"{outcome.config.model}: {text}" for text in found]
+    return list(dict.fromkeys(texts))
+
+
 def metrics(console: Console, measured: Mapping[str, Metrics], class_names: Sequence[str]) -> None:
     """Show what a model reaches on each part of a split, and class by class on the last."""
     table = Table()
-    for column in ("nodes of", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"):
+    titles = (METRIC_TITLES[name] for name in FIGURES)
+    for column in ("nodes of", "number", *titles, "largest class", "loss"):
         table.add_column(column, justify="left" if column == "nodes of" else "right")
     for part, found in measured.items():
-        figures = (percent(getattr(found, name)) for name in FIGURES)
-        table.add_row(PART_NAMES.get(part, part), str(found.nodes), *figures, f"{found.loss:.4f}")
+        figures = (percent(found.value(name)) for name in FIGURES)
+        share = percent(found.largest_class)
+        table.add_row(PART_NAMES.get(part, part), str(found.nodes), *figures, share, f"{found.loss:.4f}")
     console.print(table)
     part = "test" if "test" in measured else "val"
     classes = Table(title=f"{PART_NAMES[part]}, class by class")
@@ -189,9 +213,10 @@ def _side_by_side(finished: Sequence[Finished]) -> list[list[RunResult]]:
     return [own, others] if others else [own]
 
 
-def _row(outcomes: Sequence[RunResult]) -> list[str]:
+def _row(outcomes: Sequence[RunResult], metric: str) -> list[str]:
     cells = [outcomes[0].config.model]
-    for part, figure in (("val", "accuracy"), *(("test", figure) for figure in FIGURES)):
+    others = [("test", figure) for figure in FIGURES if figure != metric]
+    for part, figure in (("val", metric), ("test", metric), *others):
         cells.append(_mean_and_sd(_values(outcomes, part, figure)))
     cells.append(f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}")
     cells.append(f"{sum(outcome.seconds for outcome in outcomes):.1f}")
@@ -199,7 +224,7 @@ def _row(outcomes: Sequence[RunResult]) -> list[str]:
 
 
 def _values(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float]:
-    found = (getattr(o.metrics[part], figure) for o in outcomes if part in o.metrics)
+    found = (o.metrics[part].value(figure) for o in outcomes if part in o.metrics)
     return [value for value in found if value is not None]
 
 
@@ -212,7 +237,9 @@ def _mean_and_sd(values: Sequence[float]) -> str:
 
 def _summary(outcomes: Sequence[RunResult]) -> dict[str, Any]:
     values = {
-        f"{part}_{figure}": _values(outcomes, part, figure) for part in ("val", "test") for figure in FIGURES
+        f"{part}_{figure.replace('-', '_')}": _values(outcomes, part, figure)
+        for part in ("val", "test")
+        for figure in dict.fromkeys((*FIGURES, outcomes[0].config.settings.metric))
     }
     kept = {name: found for name, found in values.items() if len(found) > 1}
     return {
@@ -229,9 +256,11 @@ def _entry(run: Finished) -> dict[str, Any]:
             "model": outcome.config.model,
             "data": outcome.config.source.title,
             "seed": outcome.config.seed,
+            "metric": outcome.config.settings.metric,
             "best_epoch": outcome.best_epoch,
             "epochs": outcome.epochs,
             "seconds": outcome.seconds,
+            "largest_class": {part: found.largest_class for part, found in outcome.metrics.items()},
             "metrics": {part: found.to_dict() for part, found in outcome.metrics.items()},
             "warnings": list(outcome.warnings),
         }

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch_geometric.data import Data
 
 from node2seq.cli import show
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import TrainFlags, definitions
-from node2seq.cli.settings import make_config
+from node2seq.cli.settings import graph_of, make_config, read_file
 from node2seq.cli.show import Finished, OnEpoch
 from node2seq.errors import Node2SeqError
 from node2seq.options import build
@@ -28,7 +29,7 @@ from node2seq.runs.folder import (
     free_folder,
     newest_folder,
 )
-from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+from node2seq.runs.graph import read_source
 from node2seq.runs.training import RunStart
 from node2seq.storage import make_folder, read_json, write_json
 
@@ -50,26 +51,31 @@ class Job:
 def train(flags: TrainFlags) -> None:
     """Train the runs that the flags ask for, and show what came out."""
     console = Console(quiet=flags.as_json)
-    todo = _jobs(flags)
+    todo, data = _jobs(flags, console)
     together = len(todo) > 1 and training.trains_together(todo[0].config, todo[0].folder.parent)
     groups = [todo] if together else [[job] for job in todo]
-    finished = [run for group in groups for run in _train_group(group, console, flags.checkpoint_seconds)]
+    finished = [
+        run for group in groups for run in _train_group(group, console, flags.checkpoint_seconds, data)
+    ]
     if flags.as_json:
         echo(show.as_json(finished))
     else:
         show.results(console, finished)
 
 
-def _jobs(flags: TrainFlags) -> list[Job]:
+def _jobs(flags: TrainFlags, console: Console) -> tuple[list[Job], Data | None]:
+    """What to train, and the graph if it had to be read to know."""
     folder = _run_to_resume(flags) if flags.resume else None
     if folder is None:
-        file = RecipeFile() if flags.config is None else read_recipe_file(flags.config, flags.model)
-        return _new_jobs(make_config(flags, file), flags.runs, flags.out, flags.resume)
+        file = read_file(flags)
+        source = graph_of(flags, file)
+        data = read_source(source, step_teller(console.quiet)) if source.files else None
+        return _new_jobs(make_config(flags, file, data), flags.runs, flags.out, flags.resume), data
     _refuse_changes(flags)
     todo = _jobs_of(folder)
     if flags.device is None:
-        return todo
-    return [replace(job, config=replace(job.config, device=flags.device)) for job in todo]
+        return todo, None
+    return [replace(job, config=replace(job.config, device=flags.device)) for job in todo], None
 
 
 def _run_to_resume(flags: TrainFlags) -> Path | None:
@@ -171,10 +177,12 @@ def _with_seed(config: RunConfig, seed: int) -> RunConfig:
     return replace(config, seed=seed, baseline=baseline)
 
 
-def _train_group(group: Sequence[Job], console: Console, checkpoint_seconds: float) -> list[Finished]:
+def _train_group(
+    group: Sequence[Job], console: Console, checkpoint_seconds: float, data: Data | None
+) -> list[Finished]:
     """Train one run, or several together, then what they are compared with; write the reports."""
     runs, home = [(job.config, job.folder) for job in group], group[0].folder.parent
-    own = _train(runs, home, console, checkpoint_seconds, resume=group[0].resume)
+    own = _train(runs, home, console, checkpoint_seconds, data, resume=group[0].resume)
     compared = [
         (config.baseline, RunFolder(folder).baseline_folder(config.baseline).path)
         for config, folder in runs
@@ -182,7 +190,7 @@ def _train_group(group: Sequence[Job], console: Console, checkpoint_seconds: flo
     ]
     baselines: list[RunResult | None] = [None] * len(own)
     if compared:
-        baselines = [*_train(compared, home, console, checkpoint_seconds, with_graph=False)]
+        baselines = [*_train(compared, home, console, checkpoint_seconds, data, with_graph=False)]
     finished = [Finished(*pair) for pair in zip(own, baselines, strict=True)]
     for run in finished:
         compared = [] if run.baseline is None else [run.baseline]
@@ -197,6 +205,7 @@ def _train(
     home: Path,
     console: Console,
     checkpoint_seconds: float,
+    data: Data | None,
     *,
     resume: bool = True,
     with_graph: bool = True,
@@ -218,6 +227,7 @@ def _train(
             "on_epoch": lambda record: shown[-1](record),
             "checkpoint_seconds": checkpoint_seconds,
             "say": step_teller(console.quiet),
+            "data": data,
         }
         if len(runs) > 1:
             return training.train_series(runs, home, **told)

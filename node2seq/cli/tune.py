@@ -11,8 +11,9 @@ from typing import Any
 
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import TuneFlags
-from node2seq.cli.settings import checked, lasting, source_of
+from node2seq.cli.settings import checked, checked_metric, lasting, source_of, standardized
 from node2seq.options import check_choice
+from node2seq.recipes import default_model
 from node2seq.search.bayes import Bayes
 from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving
@@ -28,14 +29,16 @@ SAMPLERS = ("bayes", "halving")
 
 def tune(flags: TuneFlags) -> None:
     """Search, write the recipe and the report, and show what was found."""
-    graph = checked(lasting(source_of(flags)))
-    name = f"tune-{graph.title}-{flags.model}-{flags.space}".replace("*", "-star")
+    graph = standardized(checked(lasting(source_of(flags))), flags.raw)
+    model = flags.model or (default_model(graph.name) if flags.space == "paper" else "node2seq")
+    name = f"tune-{graph.title}-{model}-{flags.space}".replace("*", "-star")
     folder = flags.out or Path("runs") / name
     request = Request(
         source=graph,
         out=folder / "trials.jsonl",
         recipe=folder / "recipe.toml",
-        model=flags.model,
+        model=model,
+        metric=None if flags.metric is None else checked_metric(flags.metric),
         space=flags.space,
         fix=flags.fix,
         start=flags.start,

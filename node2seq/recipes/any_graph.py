@@ -9,12 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.train.metrics import fitting_metric
 from node2seq.train.settings import Recipe, recipe
 
 _SOURCE = "the rule for any graph, chosen on validation nodes"
 
 # From so many columns on, features are treated as bags of words are.
 _WIDE = 256
+# Epochs without a better metric on validation nodes after which training ends.
+_PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,28 @@ _NARROW = {"options": {"dropout": 0.2, "input_dropout": 0.0}, "settings": {"lr":
 _BROAD = {"options": {"dropout": 0.5, "input_dropout": 0.5}, "settings": {"lr": 0.003, "weight_decay": 5e-4}}
 
 
+def sizes_of(data: Data | None) -> GraphSizes:
+    """What the rule looks at; of a graph that was not read, the sizes of a benchmark set."""
+    if data is None or not isinstance(data.y, Tensor) or not bool((data.y >= 0).any()):
+        return TYPICAL
+    mask = data.get("train_mask")
+    labels = int((data.y >= 0).sum()) * 3 // 5 if mask is None else int(mask.sum())
+    return GraphSizes(data.num_node_features, int(data.y.max()) + 1, labels)
+
+
+def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str, Any]:
+    """How any model is trained on one's own graph unless told otherwise: metric and early stopping.
+
+    Args:
+        data: The graph; None: a data set that has recipes of its own.
+        class_weights: Whether each class is to count the same.
+    """
+    if data is None or not isinstance(data.y, Tensor):
+        return {"metric": "balanced-accuracy"} if class_weights else {}
+    metric = fitting_metric(data.y[data.y >= 0], class_weights=class_weights)
+    return {"metric": metric, "patience": _PATIENCE}
+
+
 def is_wide(features: int) -> bool:
     """Whether there are so many features that a network can learn them by heart."""
     return features >= _WIDE
@@ -48,5 +76,5 @@ def is_wide(features: int) -> bool:
 def recipe_by_rule(graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
     chosen = _BROAD if is_wide(graph.features) else _NARROW
-    training = {"epochs": 300, "patience": 60, **chosen["settings"]}
+    training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     return recipe({**_SHARED, **chosen["options"]}, training, source=_SOURCE)

@@ -23,7 +23,7 @@ from node2seq.reporting.document import (
 )
 from node2seq.runs.folder import RunFolder, RunResult
 from node2seq.storage import write_bytes
-from node2seq.train.metrics import Metrics
+from node2seq.train.metrics import METRIC_TITLES, Metrics
 
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 
@@ -48,9 +48,10 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
     names = [str(name) for name in config["graph"]["class_names"]]
     part = "test" if "test" in outcome.metrics else "val"
     found, nodes = outcome.metrics[part], f"({PARTS[part]} nodes)"
+    metric = outcome.config.settings.metric
     lead = (
         f"seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · "
-        f"weights of epoch {outcome.best_epoch}, chosen by validation accuracy"
+        f"weights of epoch {outcome.best_epoch}, chosen by validation {METRIC_TITLES[metric]}"
     )
     trained = {
         "seed": outcome.config.seed,
@@ -69,7 +70,7 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
         Paragraph(lead, "lead"),
         *(Paragraph(text, "warning") for text in outcome.warnings),
         _cards(outcome),
-        Section("Learning curves", [_curves(folder.history, outcome.best_epoch)]),
+        Section("Learning curves", [_curves(folder.history, outcome.best_epoch, metric)]),
         Beside(
             [
                 Section("Metrics at the chosen epoch, in %", [_parts(outcome.metrics)]),
@@ -90,18 +91,24 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
 
 
 def _cards(outcome: RunResult) -> Cards:
-    test, val = outcome.metrics.get("test"), outcome.metrics["val"]
-    return Cards(
-        {
-            "test accuracy": percent(_of(test, "accuracy"), " %"),
-            "validation accuracy": percent(val.accuracy, " %"),
-            "macro-F1 (test)": percent(_of(test, "macro_f1"), " %"),
-            "ROC-AUC (test)": percent(_of(test, "roc_auc"), " %"),
-        }
-    )
+    test, val, metric = outcome.metrics.get("test"), outcome.metrics["val"], outcome.config.settings.metric
+    title = METRIC_TITLES[metric]
+    cards = {
+        f"test {title}": percent(_of(test, metric), " %"),
+        f"validation {title}": percent(val.value(metric), " %"),
+    }
+    for figure in _others(metric):
+        cards[f"{METRIC_TITLES[figure]} (test)"] = percent(_of(test, figure), " %")
+    share = None if test is None else test.largest_class
+    return Cards(cards | {"largest class (test)": percent(share, " %")})
 
 
-def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> Beside:
+def _others(metric: str) -> list[str]:
+    """What is shown beside the metric that chose the epoch."""
+    return [figure for figure in ("accuracy", "macro-f1", "roc-auc") if figure != metric]
+
+
+def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int, metric: str) -> Beside:
     def curves(**keys: str) -> list[Curve]:
         return [
             Curve(label.replace("_", " "), [float(record[key]) for record in history])
@@ -114,9 +121,13 @@ def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> Beside:
         best_epoch,
         limits=(0.0, None),
     )
+    shown = curves(training_accuracy="train_accuracy", validation_accuracy="val_accuracy")
+    if metric != "accuracy":
+        scores = [float(record["val_score"]) for record in history]
+        shown.append(Curve(f"validation {METRIC_TITLES[metric]}", scores))
     accuracy = line_chart(
-        "Accuracy by epoch",
-        curves(training_accuracy="train_accuracy", validation_accuracy="val_accuracy"),
+        "Accuracy by epoch" if metric == "accuracy" else f"Accuracy and {METRIC_TITLES[metric]} by epoch",
+        shown,
         best_epoch,
         show=lambda value: f"{100 * value:.0f} %",
         limits=(None, 1.0),
@@ -127,7 +138,10 @@ def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int) -> Beside:
 def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
     if len(outcomes) == 1:
         return []
-    shown = (("val", "accuracy"), ("test", "accuracy"), ("test", "macro_f1"), ("test", "roc_auc"))
+    metric = outcomes[0].config.settings.metric
+    others = _others(metric)
+    shown = (("val", metric), ("test", metric), *(("test", figure) for figure in others))
+    titles = [METRIC_TITLES[figure] for figure in others]
     lines = [
         [
             one.config.model,
@@ -136,7 +150,7 @@ def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
         ]
         for one in outcomes
     ]
-    return [Grid(["model", "validation", "test", "macro-F1", "ROC-AUC", "epoch"], lines)]
+    return [Grid(["model", "validation", "test", *titles, "epoch"], lines)]
 
 
 def _parts(metrics: Mapping[str, Metrics]) -> Grid:
@@ -144,12 +158,13 @@ def _parts(metrics: Mapping[str, Metrics]) -> Grid:
         [
             PARTS.get(part, part),
             str(found.nodes),
-            *(percent(_of(found, figure)) for figure in ("accuracy", "macro_f1", "roc_auc")),
+            *(percent(_of(found, figure)) for figure in ("accuracy", "macro-f1", "roc-auc")),
+            percent(found.largest_class),
             f"{found.loss:.3f}",
         ]
         for part, found in metrics.items()
     ]
-    return Grid(["nodes", "number", "accuracy", "macro-F1", "ROC-AUC", "loss"], lines)
+    return Grid(["nodes", "number", "accuracy", "macro-F1", "ROC-AUC", "largest class", "loss"], lines)
 
 
 def _classes(found: Metrics, names: Sequence[str]) -> Grid:
@@ -189,4 +204,4 @@ def _split(folder: RunFolder) -> dict[str, Any]:
 
 
 def _of(metrics: Metrics | None, figure: str) -> float | None:
-    return None if metrics is None else getattr(metrics, figure)
+    return None if metrics is None else metrics.value(figure)

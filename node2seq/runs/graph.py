@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,9 +57,11 @@ class RunGraph:
         }
 
 
-def open_graph(source: Source, row_normalize: bool = False, say: Say | None = None) -> RunGraph:
-    """Read the graph that a run is trained on."""
-    return _ready(read_source(source, say), row_normalize)
+def open_graph(
+    source: Source, row_normalize: bool = False, say: Say | None = None, data: Data | None = None
+) -> RunGraph:
+    """Read the graph that a run is trained on, unless ``data`` is what was read already."""
+    return _ready(read_source(source, say) if data is None else copy.copy(data), row_normalize)
 
 
 def read_source(source: Source, say: Say | None = None) -> Data:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,6 @@ from node2seq.options import build, check_values
 from node2seq.runs.folder import Source
 from node2seq.storage import read_errors
 from node2seq.train.settings import TRAINING_TYPES, Recipe, option_types, settings_of
-
-DEFAULT_MODEL = "node2seq"
-
 
 @dataclass(frozen=True)
 class RecipeFile:
@@ -54,12 +51,15 @@ class RecipeFile:
         return {**self.options, **self.settings, **normalize}
 
 
-def read_recipe_file(path: Path, model: str | None = None) -> RecipeFile:
+def read_recipe_file(
+    path: Path, model: str | None = None, default: Callable[[Source], str] = lambda _: "node2seq"
+) -> RecipeFile:
     """Read a TOML file; unknown keys and wrong types are errors that name the field.
 
     Args:
         path: The file.
         model: Whose options they are; None: as the file says.
+        default: Whose they are if it does not say, by the graph that it names.
     """
     try:
         with read_errors(path):
@@ -67,7 +67,7 @@ def read_recipe_file(path: Path, model: str | None = None) -> RecipeFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Node2SeqError(str(path), f"it is not TOML ({error})", "Correct that line") from error
     read = build(RecipeFile, values, str(path))
-    asked = model or read.model or DEFAULT_MODEL
+    asked = model or read.model or default(read.source)
     name, options = current(asked, read.options)
     return replace(
         read,

@@ -105,6 +105,7 @@ def train_run(
     on_epoch: OnEpoch | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     say: Say | None = None,
+    data: Data | None = None,
 ) -> RunResult:
     """Train as ``config`` says and keep everything in the folder ``path``.
 
@@ -117,13 +118,14 @@ def train_run(
         on_epoch: Called after every epoch.
         checkpoint_seconds: Save the state this often.
         say: Called with a line before anything that uses the network.
+        data: The graph that the source names, if it was read already.
 
     Raises:
         Stopped: After Ctrl-C or SIGTERM, with the state saved.
     """
     with ExitStack() as held:
         session = _Session(Path(path), config.device, True, on_start, on_epoch, checkpoint_seconds)
-        session.open([(config, Path(path))], held, resume, say)
+        session.open([(config, Path(path))], held, resume, say, data)
         return session.train()[0]
 
 
@@ -135,6 +137,7 @@ def train_series(
     on_epoch: OnEpoch | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     say: Say | None = None,
+    data: Data | None = None,
 ) -> list[RunResult]:
     """Train runs of one graph and model together; resume where an earlier process stopped or was killed.
 
@@ -148,6 +151,7 @@ def train_series(
         on_epoch: Called every few epochs, with the means over these runs.
         checkpoint_seconds: Save the state this often.
         say: Called with a line before anything that uses the network.
+        data: The graph that the source names, if it was read already.
 
     Raises:
         Stopped: After Ctrl-C or SIGTERM, with the state saved.
@@ -156,7 +160,7 @@ def train_series(
     with ExitStack() as held:
         device = runs[0][0].device
         session = _Session(Path(home), device, False, on_start, on_epoch, checkpoint_seconds)
-        session.open(runs, held, True, say)
+        session.open(runs, held, True, say, data)
         return session.train()
 
 
@@ -199,7 +203,12 @@ class _Session:
         self._graph: RunGraph | None = None
 
     def open(
-        self, runs: Sequence[tuple[RunConfig, Path]], held: ExitStack, resume: bool, say: Say | None
+        self,
+        runs: Sequence[tuple[RunConfig, Path]],
+        held: ExitStack,
+        resume: bool,
+        say: Say | None,
+        data: Data | None,
     ) -> None:
         """Make and hold the folder of each run; read the graph once, if there is anything to train."""
         for config, path in runs:
@@ -207,7 +216,7 @@ class _Session:
             check_start(folder, config, resume)
             new = None
             if not folder.exists:
-                self._graph = self._graph or open_graph(config.source, config.row_normalize, say)
+                self._graph = self._graph or open_graph(config.source, config.row_normalize, say, data)
                 new = self._new_run(config)  # what cannot be trained on leaves no folder behind
             make_folder(folder.path)
             held.enter_context(locked(folder.path))
@@ -218,7 +227,8 @@ class _Session:
                 folder.write_config(config, described, split)
                 self._new_models[folder.path] = model
             elif not folder.finished:
-                self._graph = self._graph or open_graph(folder.run.source, folder.run.row_normalize, say)
+                own = folder.run
+                self._graph = self._graph or open_graph(own.source, own.row_normalize, say, data)
                 check_same_graph(folder, self._graph)
             self.folders.append(folder)
 

@@ -14,6 +14,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current, options_of
 from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
+from node2seq.recipes.any_graph import GraphSizes, settings_for, sizes_of
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
@@ -27,6 +28,7 @@ from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
+from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.settings import parse_setting, settings_of
 
 
@@ -46,6 +48,8 @@ class Request:
         rule: How to split; None: as the graph says.
         device: ``auto``, ``cpu``, ``cuda`` …
         budget_seconds: Stop before the program that would pass them; the same request resumes later.
+        metric: What epochs are chosen and settings compared by; None: the one that fits one's own graph, the
+            accuracy for a data set.
     """
 
     source: Source
@@ -59,6 +63,7 @@ class Request:
     rule: str | None = None
     device: str = "auto"
     budget_seconds: float | None = None
+    metric: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,10 @@ def run(
         request = replace(request, source=replace(request.source, reading=reading))
     device = pick_device(request.device)
     make_deterministic(device)
-    base, space = prepare(request)
-    model, _ = current(network_for(request.model, request.space), base.options)
+    prepare(request)  # what cannot be searched is refused before anything is read
     graph = open_graph(request.source, say=say_reading)
+    base, space = prepare(request, graph)
+    model, _ = current(network_for(request.model, request.space), base.options)
     trials = Trials(request.out, _header(request, base, space, graph))
     evaluator = Evaluator(
         graph.data.to(str(device)),
@@ -135,7 +141,7 @@ def run(
             "every training that was to be compared failed; the file says why",
             "Narrow the space with --fix, the learning rate first",
         )
-    recipe = base.updated(_comment(best), **best.settings)
+    recipe = base.updated(_comment(best, base.settings.metric), **best.settings)
     recipe_file = request.recipe or request.out.with_suffix(".toml")
     text = write_recipe(model, recipe, request.source, recipe.source)
     write_bytes(recipe_file, text.encode())
@@ -149,8 +155,13 @@ def _search(settings: SearchSettings, start: Settings, evaluator: Evaluator) -> 
     return search_by_halving(settings, start, evaluator)
 
 
-def prepare(request: Request) -> tuple[Recipe, Space]:
-    """What is decided, and what is searched."""
+def prepare(request: Request, graph: RunGraph | None = None) -> tuple[Recipe, Space]:
+    """What is decided, and what is searched.
+
+    Args:
+        request: What to search.
+        graph: What on, once it is read: the defaults for one's own depend on its sizes and labels.
+    """
     spaces = SPACES.get(request.space)
     if spaces is None:
         raise Node2SeqError(
@@ -161,7 +172,8 @@ def prepare(request: Request) -> tuple[Recipe, Space]:
         raise Node2SeqError(
             f"model {request.model!r}", f"the space {request.space} has none for it", suggestion("", spaces)
         )
-    base = _known_recipe(family, request.source.name, request.space)
+    base = _known_recipe(family, request.source.name, request.space, sizes_of(graph and graph.data))
+    base = base.updated(**_fitting_settings(request, graph))
     if request.start is not None:
         start = read_recipe_file(request.start, model)
         if family_of(start.model or family) != family:
@@ -182,10 +194,16 @@ def prepare(request: Request) -> tuple[Recipe, Space]:
     return base.updated(**decided, **inside), space
 
 
-def _known_recipe(model: str, name: str | None, variant: str) -> Recipe:
+def _known_recipe(model: str, name: str | None, variant: str, sizes: GraphSizes) -> Recipe:
     """The best that is known for the variant, or else for the paper's."""
     has_own = name in RECIPES.get(variant, {}).get(model, {})
-    return recipe_for(model, name, variant if has_own else "paper")
+    return recipe_for(model, name, variant if has_own else "paper", sizes)
+
+
+def _fitting_settings(request: Request, graph: RunGraph | None) -> dict[str, Any]:
+    given = {} if request.metric is None else {"metric": request.metric}
+    data = None if request.source.name is not None or graph is None else graph.data
+    return settings_for(data) | given
 
 
 def _header(request: Request, base: Recipe, space: Space, graph: RunGraph) -> dict[str, Any]:
@@ -203,9 +221,10 @@ def _header(request: Request, base: Recipe, space: Space, graph: RunGraph) -> di
     }
 
 
-def _comment(best: Trial) -> str:
+def _comment(best: Trial, metric: str) -> str:
+    title = METRIC_TITLES[metric]
     mean, seeds = 100 * best.mean(), sorted(best.accuracies)
     return (
-        f"chosen on validation accuracy: {mean:.2f} ± {100 * best.deviation:.2f} % over {len(seeds)} splits, "
+        f"chosen on validation {title}: {mean:.2f} ± {100 * best.deviation:.2f} % over {len(seeds)} splits, "
         f"seeds {seeds[0]} to {seeds[-1]}"
     )

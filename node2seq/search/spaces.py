@@ -43,6 +43,20 @@ _GCN_STAR = Space(
 _TWO_LAYERS = Space(
     shape={"hidden_channels": Choice((16, 32, 64, 128)), "row_normalize": _YES_OR_NO}, free=_TRAINING
 )
+# Residual blocks are normalised: they take lower rates and less dropout.
+_BLOCKS = Space(
+    shape={
+        "hidden_channels": Choice((32, 64, 128)),
+        "num_layers": Choice((1, 2, 3, 4)),
+        "expansion": Choice((1, 2)),
+    },
+    free={
+        "lr": LogUniform(0.0005, 0.03),
+        "weight_decay": LogUniform(1e-5, 0.01, zero=0.2),
+        "input_dropout": Uniform(0.0, 0.8),
+        "dropout": Uniform(0.0, 0.8),
+    },
+)
 _PAPER: dict[str, Space] = {
     "node2seq": _NODE2SEQ,
     "gcn*": _GCN_STAR,
@@ -66,6 +80,22 @@ _PAPER: dict[str, Space] = {
         {"hidden_channels": Choice((32, 64)), "num_lgcl": Choice((1, 2)), "row_normalize": _YES_OR_NO},
         _TRAINING,
     ),
+    "residual-node2seq": Space(
+        {
+            **_BLOCKS.shape,
+            "kernel_size": Choice((1, 3, 5)),
+            "readout": Choice(("max", "mean")),
+            "taps": Choice(("full", "depthwise")),
+        },
+        _BLOCKS.free,
+    ),
+    "residual-gcn": _BLOCKS,
+    "residual-gat": Space(
+        {**_BLOCKS.shape, "heads": Choice((1, 4, 8))},
+        {**_BLOCKS.free, "attention_dropout": Uniform(0.0, 0.6)},
+    ),
+    "residual-sage": _BLOCKS,
+    "residual-pna": _BLOCKS,
 }
 
 # What the paper does not have, but every model can be trained with.

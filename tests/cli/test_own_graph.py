@@ -122,7 +122,7 @@ FILES = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind")
 def test_names_of_nodes_and_classes_come_back(cli, tmp_path: Path):
     small_graph(tmp_path)
     run = run_of(cli("train", *FILES, "--json", *QUICK))
-    assert run == Path("runs/nodes-node2seq-s2")
+    assert run == Path("runs/nodes-residual-node2seq-s2")
     assert cli("predict", run, "--out", "p.csv").status == 0
     table = polars.read_csv("p.csv")
     assert table["id"].to_list() == [f"n{i}" for i in range(30)]
@@ -166,3 +166,43 @@ def test_unlabelled_nodes_are_what_gets_predicted(cli, tmp_path: Path):
     assert max(split["train"] + split["val"] + split["test"]) < 25
     assert cli("predict", run, "--out", "p.csv").status == 0
     assert polars.read_csv("p.csv")["label"].null_count() == 0
+
+
+def people(folder: Path, scale: float = 1.0) -> None:
+    """Two classes 4 : 1, told apart by neighbours and by columns of very different sizes."""
+    random = np.random.default_rng(1)
+    rare = np.arange(200) % 5 == 0
+    income = 50_000 + 20_000 * random.normal(size=200) + 40_000 * rare
+    nodes = {"id": range(200), "age": 45 + 12 * random.normal(size=200), "income": income * scale}
+    polars.DataFrame({**nodes, "kind": np.where(rare, "b", "a")}).write_csv(folder / "nodes.csv")
+    pairs = random.integers(0, 200, (900, 2))
+    alike = pairs[rare[pairs[:, 0]] == rare[pairs[:, 1]]]
+    polars.DataFrame({"source": alike[:, 0], "target": alike[:, 1]}).write_csv(folder / "edges.csv")
+
+
+def test_unscaled_columns_and_unequal_classes_are_learned(cli, tmp_path: Path):
+    people(tmp_path)
+    epochs = ("--epochs", "40", "--set", "hidden_channels=16")
+    found = json.loads(cli("train", *FILES, "--json", *epochs).out)
+    assert (found["model"], found["metric"]) == ("residual-node2seq", "roc-auc")
+    assert found["metrics"]["test"]["roc_auc"] > 0.9
+    assert found["largest_class"]["test"] == 0.8
+    assert found["warnings"] == []
+    weighted = json.loads(cli("train", *FILES, "--json", "--class-weights", *epochs).out)
+    recalls = [row["recall"] for row in weighted["metrics"]["test"]["per_class"]]
+    assert min(recalls) > 0.6, "every class is predicted"
+
+    # The scales are those of training, in whatever unit a new graph comes.
+    cli("predict", found["run"], "--out", "before.csv")
+    people(tmp_path, scale=3.0)
+    cli("predict", found["run"], "--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "after.csv")
+    before, after = (polars.read_csv(f"{name}.csv") for name in ("before", "after"))
+    assert (after["b"].to_numpy() > before["b"].to_numpy() + 0.01).mean() > 0.2
+
+
+def test_a_result_that_is_worth_nothing_is_said_aloud(cli, tmp_path: Path):
+    people(tmp_path)
+    done = cli("train", *FILES, "--metric", "accuracy", "--epochs", "1", "--set", "lr=1e-9")
+    assert "largest class: 80.0 % of the test nodes" in " ".join(done.out.split())
+    assert "warning: residual-node2seq: The accuracy on test nodes is" in done.out
+    assert "Predicting the most frequent class for all of them gives 80.0 %" in done.out

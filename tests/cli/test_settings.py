@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from former_options import FORMER
+from torch_geometric.data import Data
 
 from node2seq.cli.flags import TrainFlags
-from node2seq.cli.settings import make_config
+from node2seq.cli.settings import make_config, read_file
 from node2seq.errors import Node2SeqError
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+
+# How one's own files are read unless told otherwise.
+SCALED = {"standardize": True}
 
 
 @pytest.mark.parametrize(
@@ -134,6 +140,47 @@ def test_flags_about_a_graph_leave_the_rest_of_the_files_source(tmp_path: Path):
     file.write_text('[source]\nedges = "e.csv"\nnodes = "n.csv"\nlabel = "kind"\nreading = { id = "key" }\n')
     known = read_recipe_file(file)
     config = make_config(TrainFlags(data_root=tmp_path, directed=True), known)
-    expected = Source(None, str(tmp_path), "e.csv", "n.csv", "kind", {"id": "key", "directed": True})
+    expected = Source(None, str(tmp_path), "e.csv", "n.csv", "kind", {"id": "key", "directed": True} | SCALED)
     assert config.source == expected
     assert make_config(TrainFlags(name="karate"), known).source == Source(name="karate")
+    raw = make_config(TrainFlags(raw=True), known).source.reading
+    assert raw == {"id": "key", "standardize": False}
+
+
+def test_the_defaults_for_ones_own_graph_depend_on_it(tmp_path: Path):
+    flags = TrainFlags(edges=tmp_path / "e.csv", nodes=tmp_path / "n.csv", label="kind", baseline="gcn")
+
+    def config_for(y: list[int], features: int, **other: Any) -> RunConfig:
+        labels = torch.tensor(y)
+        data = Data(x=torch.zeros(labels.numel(), features), y=labels)
+        return make_config(replace(flags, **other), RecipeFile(), data)
+
+    config = config_for([0] * 80 + [1] * 20 + [-1] * 50, 6)
+    assert config.model == "residual-node2seq"
+    assert (config.settings.metric, config.settings.patience) == ("roc-auc", 60)
+    assert config.baseline is not None
+    assert (config.baseline.settings.metric, config.baseline.settings.patience) == ("roc-auc", 60)
+    wide = config_for([0, 1] * 50, 2000)
+    assert wide.settings.metric == "accuracy"
+    assert wide.options.input_dropout > config.options.input_dropout
+    assert config_for([0, 1, 2] * 9, 6, class_weights=True).settings.metric == "balanced-accuracy"
+    chosen = config_for([0] * 80 + [1] * 20, 6, metric="macro-f1", assignments=("patience=none",))
+    assert (chosen.settings.metric, chosen.settings.patience) == ("macro-f1", None)
+    assert chosen.baseline is not None
+    assert chosen.baseline.settings.metric == "macro-f1"
+    with pytest.raises(Node2SeqError, match="metric='auc'"):
+        config_for([0, 1], 6, metric="auc")
+
+
+def test_a_data_set_keeps_its_recipe(tmp_path: Path):
+    config = make_config(TrainFlags(name="cora-r", baseline="gcn"), RecipeFile())
+    recipe = recipe_for("node2seq", "cora-r")
+    assert (config.model, config.settings) == ("node2seq", recipe.settings)
+    assert make_config(TrainFlags(name="texas", class_weights=True), RecipeFile()).settings.metric == (
+        "balanced-accuracy"
+    )
+    file = tmp_path / "own.toml"
+    file.write_text('[source]\nnodes = "n.csv"\nedges = "e.csv"\n[options]\nnum_layers = 4\n')
+    flags = TrainFlags(config=file)
+    config = make_config(flags, read_file(flags))
+    assert (config.model, config.options.num_layers) == ("residual-node2seq", 4)

@@ -19,8 +19,8 @@ def test_a_run_with_a_baseline_shows_both_and_keeps_both(cli, tmp_path: Path):
     done = cli("train", "karate", "--baseline", "gcn", *QUICK)
     assert done.status == 0, done.err
     assert "34 nodes, 78 edges, 34 features, 4 classes" in done.out
-    assert "│ node2seq │" in done.out
-    assert "│ gcn      │" in done.out
+    assert "│node2seq │" in done.out
+    assert "│gcn      │" in done.out
     assert "run folder: runs/karate-node2seq-s0\n" in done.out
     own = tmp_path / "runs" / "karate-node2seq-s0"
     expected = {"config.json", "split.json", "metrics.jsonl", "model.safetensors", "report.html"}

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from node2seq.data import NAMES
 from node2seq.errors import Node2SeqError
@@ -7,6 +8,7 @@ from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
+from node2seq.recipes.any_graph import TYPICAL, GraphSizes, sizes_of
 from node2seq.train.settings import recipe
 
 CASES = [
@@ -48,10 +50,33 @@ def test_the_plus_network_is_a_variant_of_node2seq():
     assert network_for("gat", "plus") == "gat"
 
 
-@pytest.mark.parametrize("model", sorted({*map(family_of, MODELS)} - {*paper.RECIPES}))
+BLOCKS = {name for name in MODELS if name.startswith("residual-")}
+
+
+@pytest.mark.parametrize("model", sorted({*map(family_of, MODELS)} - {*paper.RECIPES} - BLOCKS))
 def test_every_other_model_takes_the_default(model: str):
     complete(model, recipe_for(model, "cora-r").options, "recipe")
     assert recipe_for(model) is paper.DEFAULT
+
+
+@pytest.mark.parametrize("model", sorted(BLOCKS))
+@pytest.mark.parametrize("features", [6, 5000])
+def test_residual_blocks_are_trained_by_one_rule_whatever_is_inside(model: str, features: int):
+    sizes = GraphSizes(features, classes=5, labels=600)
+    recipe = recipe_for(model, sizes=sizes)
+    complete(model, recipe.options, "recipe")
+    assert recipe == recipe_for("residual-node2seq", sizes=sizes)
+    assert recipe != recipe_for(model, sizes=GraphSizes(5006 - features, classes=5, labels=600))
+    assert recipe.settings.patience is not None
+
+
+def test_what_a_rule_looks_at_is_read_off_the_graph():
+    y = torch.tensor([0, 1, 2, -1, 0, 1, 2, 2, 1, 0, 1])
+    data = Data(x=torch.zeros(11, 7), y=y)
+    assert sizes_of(data) == GraphSizes(features=7, classes=3, labels=6)
+    data.train_mask = y == 2
+    assert sizes_of(data).labels == 3
+    assert sizes_of(None) == sizes_of(Data(x=torch.zeros(3, 7))) == TYPICAL
 
 
 def test_a_graph_of_ones_own_takes_the_entry_for_any_graph():
