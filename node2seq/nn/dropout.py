@@ -192,7 +192,7 @@ class Dropout(nn.Module):
             return x
         step, count = step_of_pass(self.seed, self.step)
         how = (self.p, self.seed, step, self.layer, nodes, self.whole_rows)
-        x = x.drop(*how) if isinstance(x, SparseRows) else counter_dropout(x, *how)
+        x = x.drop(*how) if isinstance(x, SparseRows) else counter_dropout(ops.dense(x), *how)
         # Within a transform of torch.func, a module may change only what is passed in.
         with lasting() if is_transformed() and not is_wrapped(self.step) else nullcontext():
             self.step.add_(count)

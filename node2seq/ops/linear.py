@@ -207,7 +207,7 @@ def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
 
 def dense(x: Tensor | SparseRows) -> Tensor:
     """Features as a plain matrix, for what knows no other."""
-    return x.to_dense() if isinstance(x, SparseRows) else x
+    return x.to_dense() if isinstance(x, SparseRows) or x.layout != torch.strided else x
 
 
 def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:

@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj, OptTensor
 from torch_geometric.utils import is_torch_sparse_tensor, softmax
@@ -12,6 +12,17 @@ from torch_geometric.utils import is_torch_sparse_tensor, softmax
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.inputs import check_edge_values, edges_of, entries_of, sequences_of
+
+
+class NotScripted(nn.Module):
+    """A base of what TorchScript, which PyTorch has deprecated, cannot read."""
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        raise Node2SeqError(
+            f"torch.jit.script of {type(self).__name__}",
+            "TorchScript cannot read how it works on ragged sequences",
+            "Use torch.compile, or torch.export.export",
+        )
 
 
 class Neighbours:
@@ -108,7 +119,7 @@ def inverse_root(weight: Tensor, node: Tensor, num_nodes: int) -> Tensor:
     return degree.masked_fill(is_zero, 1.0).pow(-0.5).masked_fill(is_zero, 0.0)
 
 
-class DeterministicConv(MessagePassing):
+class DeterministicConv(NotScripted, MessagePassing):
     """The second base of a layer whose first is one of PyTorch Geometric, with the same parameters.
 
     PyG scatters messages, which races on a GPU. Such a layer reads :meth:`neighbours` where it can and leaves
@@ -160,7 +171,7 @@ class DeterministicConv(MessagePassing):
         )
 
 
-class SequenceMessages(MessagePassing):
+class SequenceMessages(NotScripted, MessagePassing):
     """The base of a layer whose convolution can run over single messages too.
 
     Args:

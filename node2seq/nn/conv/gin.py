@@ -29,6 +29,7 @@ class GINConv(torch_geometric.nn.GINConv, DeterministicConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINConv`."""
         if not isinstance(x, Tensor) or self.sends_messages(edge_index):
             return super().forward(x, edge_index, size)
+        x = ops.dense(x)
         neighbours = self.neighbours(x, edge_index)
         out = neighbours.sum(x, x.new_ones(neighbours.union.rows.num_entries))
         return ops.apply(cast("nn.Module", self.nn), out + (1 + self.eps.unsqueeze(-1)) * x)

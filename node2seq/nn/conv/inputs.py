@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit._trace import is_tracing as is_jit_tracing
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import Linear
@@ -74,6 +75,16 @@ def check_options(
     if message_passing.pop("aggr", None) is not None:
         raise Node2SeqError(
             "aggr", "the windows of the sorted sequence are combined by readout", "Pass readout instead"
+        )
+
+
+def check_not_traced() -> None:
+    """Raises an error within ``torch.jit.trace``."""
+    if not torch.compiler.is_compiling() and is_jit_tracing():
+        raise Node2SeqError(
+            "torch.jit.trace",
+            "it would record this one graph",
+            "Use torch.export.export, or torch.onnx.export with dynamo=True",
         )
 
 
@@ -329,6 +340,7 @@ def sequences_of(
     Node ids are checked when the sequences are built, and not while exporting or capturing. The user's choice
     of a backend only decides who builds them.
     """
+    check_not_traced()
     _check_form(edge_index, flow, num_sources, num_targets)
     if hops > 1 and num_sources != num_targets:
         raise Node2SeqError(

@@ -17,6 +17,7 @@ from node2seq.nn.conv.base import SequenceMessages, has_message_hooks
 from node2seq.nn.conv.inputs import (
     check_edges,
     check_features,
+    check_not_traced,
     check_options,
     check_size,
     entries_of,
@@ -255,6 +256,7 @@ class Node2SeqConv(SequenceMessages):
                 that the layer convolved over, self entries and non-local nodes among them, each target's
                 together and best first, and the score of each.
         """
+        check_not_traced()
         check_size(size)
         values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
         carries = values[0] is not None or values[1] is not None

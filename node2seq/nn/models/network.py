@@ -14,7 +14,7 @@ from torch_geometric.nn.inits import reset
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.base import has_message_hooks
+from node2seq.nn.conv.base import NotScripted, has_message_hooks
 from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.gin import GINEConv
@@ -52,7 +52,7 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
     return conv(x, edges.index) if edges.weight is None else conv(x, edges.index, edges.weight)
 
 
-class Network(nn.Module):
+class Network(NotScripted):
     """A network that classifies nodes. Every option is an attribute of the same name.
 
     A subclass names the dataclass of its options and makes its layers in ``_make_layers``. Unless it says
