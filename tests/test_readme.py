@@ -35,7 +35,7 @@ def test_python_blocks_run_in_order_and_learn(real_data):
     real_data("texas", load)
     names: dict[str, Any] = {}
     code = blocks("python")
-    assert len(code) == 3
+    assert len(code) == 4
     for block in code:
         exec(compile(block, "README.md", "exec"), names)
     assert names["accuracy"] > 0.8
@@ -43,6 +43,8 @@ def test_python_blocks_run_in_order_and_learn(real_data):
     assert len(names["order"]) == degree + 1
     assert names["scores"].diff().le(0).all()
     assert names["metrics"].accuracy > 0.4
+    unweighted = names["conv"](names["data"].x, names["data"].edge_index, None, names["years_and_hours"])
+    assert not names["weighted"].allclose(unweighted)
 
 
 @pytest.mark.slow

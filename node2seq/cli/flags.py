@@ -156,6 +156,15 @@ class GraphFlags:
     label: str | None = flag(None, "Column of --nodes to predict.", shown=False, panel=_OWN)
     source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME, panel=_OWN)
     target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME, panel=_OWN)
+    edge_weight: str | None = flag(
+        None, "Column of --edges: the weight of each edge.", shown="none", panel=_OWN
+    )
+    edge_features: str | None = flag(
+        None,
+        "Columns of --edges with numbers that describe each edge, separated by commas.",
+        shown="none",
+        panel=_OWN,
+    )
     id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME, panel=_OWN)
     split: str | None = flag(
         None,

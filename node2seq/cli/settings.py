@@ -19,7 +19,17 @@ from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.train.metrics import SCORES
 from node2seq.train.settings import option_types, parse_setting
 
-_READING = ("source", "target", "id", "split", "features", "categorical", "ignore", "delimiter")
+_READING = (
+    "source",
+    "target",
+    "id",
+    "split",
+    "features",
+    "categorical",
+    "ignore",
+    "delimiter",
+    "edge_weight",
+)
 
 
 def source_of(flags: GraphFlags) -> Source:
@@ -32,6 +42,8 @@ def source_of(flags: GraphFlags) -> Source:
         reading["fill"] = _number_or_word(flags.fill)
     if flags.directed:
         reading["directed"] = True
+    if flags.edge_features is not None:
+        reading["edge_features"] = [name.strip() for name in flags.edge_features.split(",")]
     return Source(
         name=flags.name,
         root=_text(flags.data_root),

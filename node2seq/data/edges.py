@@ -49,6 +49,53 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
     return _apart(both, num_nodes), counts
 
 
+def clean_valued_edges(
+    edge_index: Tensor, values: Tensor, num_nodes: int, *, directed: bool = False
+) -> tuple[Tensor, Tensor, EdgeCounts]:
+    """The same for edges that carry something, [E, V], where parallel edges stay what they are.
+
+    In an undirected graph an edge has its values in both directions. Listed in both directions with the same
+    values, it is one edge.
+
+    Returns:
+        The edges, sorted by source, then target, parallel ones as they are listed; their values; the counts.
+    """
+    source, target = edge_index.numpy()
+    row = np.flatnonzero(source != target)
+    counts = EdgeCounts(edge_index.size(1), source.size - row.size, 0)
+    if not directed:
+        row = _listed_once(source, target, values.numpy(), row, num_nodes)
+        counts = EdgeCounts(counts.given, counts.self_loops, counts.given - counts.self_loops - row.size)
+        source, target = np.append(source[row], target[row]), np.append(target[row], source[row])
+        row = np.append(row, row)
+    else:
+        source, target = source[row], target[row]
+    order = np.lexsort((row, target, source))
+    edges = torch.from_numpy(np.stack([source[order], target[order]]))
+    return edges, values[torch.from_numpy(row[order])], counts
+
+
+def _listed_once(
+    source: np.ndarray, target: np.ndarray, values: np.ndarray, row: np.ndarray, num_nodes: int
+) -> np.ndarray:
+    """The rows of an undirected graph without those that repeat another in the opposite direction."""
+    pair = np.minimum(source, target)[row] * num_nodes + np.maximum(source, target)[row]
+    alike = np.zeros(row.size, dtype=np.int64)  # a number for each pair and its values
+    for column in (pair, *values[row].T):
+        _, number = np.unique(column, return_inverse=True)
+        _, alike = np.unique(alike * (row.size + 1) + number.reshape(-1), return_inverse=True)
+        alike = alike.reshape(-1)
+    # The first row of an edge in one direction and the first in the other are one edge, and so on.
+    one_way = 2 * alike + (source > target)[row]
+    order = np.argsort(one_way, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(one_way[order]) != 0)) if row.size else order
+    lengths = np.diff(np.append(starts, row.size))
+    occurrence = np.empty(row.size, dtype=np.int64)
+    occurrence[order] = np.arange(row.size) - np.repeat(starts, lengths)
+    _, first = np.unique(alike * (row.size + 1) + occurrence, return_index=True)
+    return row[np.sort(first)]
+
+
 def _apart(keys: np.ndarray, num_nodes: int) -> Tensor:
     edges = np.empty((2, keys.size), dtype=np.int64)
     np.floor_divide(keys, max(num_nodes, 1), out=edges[0])

@@ -92,6 +92,28 @@ def encode(frame: pl.DataFrame, title: str, encoding: Encoding) -> tuple[np.ndar
     return x, notes
 
 
+def read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
+    """Columns of finite numbers, without any missing, [rows, columns], float32."""
+    import polars as pl
+
+    out = np.empty((frame.height, frame.width), dtype=np.float32)
+    for place, column in enumerate(frame):
+        is_number = column.dtype == pl.Boolean or column.dtype.is_numeric()
+        text = column if is_number else as_text(column, title)
+        values = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+        with np.errstate(over="ignore"):
+            out[:, place] = values
+        if not np.isfinite(out[:, place]).all():
+            row = int(np.flatnonzero(~np.isfinite(out[:, place]))[0])
+            cell = "nothing" if text[row] is None else repr(text[row])
+            raise Node2SeqError(
+                title,
+                f"column {column.name!r}: {cell} in row {row + 1} is not a finite 32-bit number",
+                "Correct it, remove the row, or leave the column out",
+            )
+    return out
+
+
 def width(encoding: Encoding) -> int:
     """The number of features of an encoding."""
     return sum(len(c["categories"]) if c["kind"] == "category" else c.get("count", 1) for c in encoding)

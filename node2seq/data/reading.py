@@ -13,8 +13,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.edges import EdgeCounts, clean_edges
-from node2seq.data.encoding import Encoding, choose_encoding, encode, encoded_columns, read_labels, read_split
+from node2seq.data.edges import EdgeCounts, clean_edges, clean_valued_edges
+from node2seq.data.encoding import (
+    Encoding,
+    choose_encoding,
+    encode,
+    encoded_columns,
+    read_labels,
+    read_numbers,
+    read_split,
+)
 from node2seq.data.sources import Say
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.data.tabular import (
@@ -73,6 +81,8 @@ class ReadOptions:
     ignore: Sequence[str] = ()
     schema: dict[str, Any] | None = None
     standardize: bool = False
+    edge_weight: str | None = None
+    edge_features: Sequence[str] = ()
 
 
 def read_graph(
@@ -92,14 +102,17 @@ def read_graph(
     delimiter: str | None = None,
     schema: dict[str, Any] | None = None,
     standardize: bool = False,
+    edge_weight: str | None = None,
+    edge_features: Sequence[str] = (),
     say: Say | None = None,
 ) -> Data:
     """Read a graph from a file of edges and an optional file of nodes.
 
     Formats: CSV, TSV, Parquet and NPZ, also gzipped. Ids are text or whole numbers of any size. The nodes
     keep the order of the nodes file; without one, the order in which they first appear in the edges.
-    Duplicate edges are merged, self loops are dropped, and weights are ignored. A graph without
-    feature columns gets structural features.
+    Duplicate edges are merged and self loops are dropped. Where edges carry a weight or features, parallel
+    edges stay what they are; in an undirected graph both directions of an edge carry the same. A graph
+    without feature columns gets structural features.
 
     Args:
         edges (path): The file of edges.
@@ -123,19 +136,35 @@ def read_graph(
         standardize (bool): Bring columns of numbers to mean 0 and standard deviation 1. Zeros and ones stay
             as they are; columns of which half of the cells are zero are divided by their largest size. The
             schema keeps the scales of this graph for others. (default: False)
+        edge_weight (str, optional): Column of ``edges`` with a weight for each edge.
+        edge_features (list of str): Columns of ``edges`` with numbers that describe each edge.
         say (callable, optional): Called with a line before each step that may take a while.
 
     Returns:
         Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them; ``node_ids`` (array
         of str), ``class_names`` (list of str), ``schema`` (JSON-ready dict), ``report``
-        (:class:`ReadReport`), and ``train_mask``, ``val_mask``, ``test_mask`` with a split column.
+        (:class:`ReadReport`), ``train_mask``, ``val_mask``, ``test_mask`` with a split column, and
+        ``edge_weight`` [E] and ``edge_attr`` [E, F] where edges carry them.
     """
     if edges is None:
         raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
     options = ReadOptions(
-        label, source, target, id, split, directed, fill, features, categorical, ignore, schema, standardize
+        label,
+        source,
+        target,
+        id,
+        split,
+        directed,
+        fill,
+        features,
+        categorical,
+        ignore,
+        schema,
+        standardize,
+        edge_weight,
+        edge_features,
     )
     return build_graph(edge_table, node_table, options, say or _silent)
 
@@ -164,9 +193,11 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     if source == target:
         raise Node2SeqError(edges.title, f"{source!r} is named as source and as target", "Name two columns")
     notes: list[str] = []
-    if (weight := weight_column(edges)) is not None and weight not in (source, target):
-        notes.append(f"column {weight!r} of {edges.title} is ignored: edges carry no weight here")
-    others = [name for name in edges.names if name not in (source, target, weight)]
+    carried = _carried_columns(edges, (source, target), options, schema)
+    weight = weight_column(edges)
+    if weight is not None and weight not in (source, target, *carried.names):
+        notes.append(f"column {weight!r} of {edges.title} is ignored; to use it, give --edge-weight {weight}")
+    others = [name for name in edges.names if name not in (source, target, weight, *carried.names)]
     if others:
         notes.append(f"columns of {edges.title} that are not used: {first_few(others)}")
     if nodes is None and options.label is not None and schema is None:
@@ -186,9 +217,16 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     say(f"reading the edges of {edges.title}")
     numbers, node_ids = _edge_numbers(edges, source, target, read)
     say("merging duplicate edges")
-    edge_index, counts = clean_edges(torch.from_numpy(numbers), len(node_ids), directed=directed)
-
-    data = Data(edge_index=edge_index, num_nodes=len(node_ids))
+    if carried.names:
+        notes.append(f"edges carry {carried}")
+        values = torch.from_numpy(read_numbers(edges.read(carried.names), edges.title))
+        edge_index, values, counts = clean_valued_edges(
+            torch.from_numpy(numbers), values, len(node_ids), directed=directed
+        )
+        data = Data(edge_index=edge_index, num_nodes=len(node_ids), **carried.apart(values))
+    else:
+        edge_index, counts = clean_edges(torch.from_numpy(numbers), len(node_ids), directed=directed)
+        data = Data(edge_index=edge_index, num_nodes=len(node_ids))
     class_names = [] if schema is None else schema["class_names"]
     if read is not None and read.label is not None:
         known = None if schema is None else class_names
@@ -203,8 +241,55 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     data.class_names = class_names
     columns = {"source": source, "target": target, "id": read and read.id, "label": read and read.label}
     data.schema = schema or make_schema(columns, encoding, class_names, directed=directed)
+    if schema is None and carried.names:
+        data.schema["edges"] = {"weight": carried.weight, "features": carried.features}
     data.report = ReadReport(counts, notes)
     return data
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """The columns of what edges carry."""
+
+    weight: str | None
+    features: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, each once."""
+        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
+
+    def __str__(self) -> str:
+        parts = [] if self.weight is None else [f"{self.weight!r} as weight"]
+        if self.features:
+            parts.append(f"{first_few(self.features)} as features")
+        return " and ".join(parts)
+
+    def apart(self, values: Tensor) -> dict[str, Tensor]:
+        """The columns [E, V] as a graph has them."""
+        place = {name: number for number, name in enumerate(self.names)}
+        found = {} if self.weight is None else {"edge_weight": values[:, place[self.weight]].contiguous()}
+        if self.features:
+            found["edge_attr"] = values[:, [place[name] for name in self.features]]
+        return found
+
+
+def _carried_columns(
+    edges: LazyTable, ends: tuple[str, str], options: ReadOptions, schema: dict[str, Any] | None
+) -> _Carried:
+    if schema is None:
+        carried = _Carried(options.edge_weight, list(dict.fromkeys(options.edge_features)))
+    else:
+        own = schema.get("edges", {"weight": None, "features": []})
+        carried = _Carried(own["weight"], own["features"])
+    for name in carried.names:
+        if name not in edges.names:
+            raise missing_column(edges, "edge_weight" if name == carried.weight else "edge_features", name)
+        if name in ends:
+            raise Node2SeqError(
+                f"{edges.title}: column {name!r}", "it holds an end of each edge", "Name another column"
+            )
+    return carried
 
 
 def _if_there(name: str | None, table: LazyTable) -> str | None:
@@ -387,10 +472,21 @@ def check_schema(schema: Any) -> dict[str, Any]:
         and all(isinstance(name, str) for name in schema["class_names"])
         and isinstance(schema.get("features"), list)
         and all(_is_column(column) for column in schema["features"])
+        and ("edges" not in schema or _is_carried(schema["edges"]))
     )
     if not ok:
         raise Node2SeqError("the schema", "parts of it are missing or wrong", "Give data.schema of a graph")
     return schema
+
+
+def _is_carried(edges: Any) -> bool:
+    """Whether these are the columns of what edges carry."""
+    return (
+        isinstance(edges, dict)
+        and isinstance(edges.get("weight"), str | None)
+        and isinstance(edges.get("features"), list)
+        and all(isinstance(name, str) for name in edges["features"])
+    )
 
 
 def _is_column(column: Any) -> bool:

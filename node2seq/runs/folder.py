@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import complete, plainest
+from node2seq.nn.models.registry import check_carried, complete, plainest
 from node2seq.storage import LOCK_FILES, read_json, read_lines, sha256_file, write_bytes, write_json, write_tensors
 from node2seq.storage import read_json, sha256_file, write_bytes, write_json
 from node2seq.storage import read_lines
@@ -62,6 +62,12 @@ class Source:
     def title(self) -> str:
         """A short name for folders and headings."""
         return self.name or Path(self.nodes or self.edges or "graph").name.split(".")[0]
+
+    @property
+    def carried(self) -> list[str]:
+        """What its edges carry, as networks name it."""
+        names = {"edge_weight": "edge_weight", "edge_features": "edge_attr"}
+        return [name for key, name in names.items() if self.reading.get(key)]
 
     @property
     def files(self) -> list[Path]:
@@ -101,6 +107,7 @@ class RunConfig:
             model, options = complete(self.model, self.options, f"options of {self.model}")
             object.__setattr__(self, "model", model)
             object.__setattr__(self, "options", options)
+        check_carried(self.model, self.source.carried)
 
     @property
     def name(self) -> str:

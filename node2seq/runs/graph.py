@@ -17,6 +17,7 @@ from node2seq.data import Summary, load, normalize_features, read_graph, summari
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
+from node2seq.train.inputs import carried_by
 
 Say = Callable[[str], None]
 
@@ -116,7 +117,7 @@ def open_new(folder: RunFolder, edges: str | None, nodes: str | None, say: Say |
 
 def _ready(data: Data, row_normalize: bool) -> RunGraph:
     x, edge_index, y = _parts(data)
-    digest = sha256_tensors({"x": x, "edge_index": edge_index, "y": y})
+    digest = sha256_tensors({"x": x, "edge_index": edge_index, "y": y, **carried_by(data)})
     if row_normalize:
         data.x = normalize_features(x)
     names = data.get("class_names")

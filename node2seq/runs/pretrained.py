@@ -41,6 +41,8 @@ def save_pretrained(
             f"Use one of {', '.join(MODELS)}, or save its state_dict yourself",
         )
     entry = {key: int(getattr(model, key)) for key in _CHANNELS}
+    if model.edge_dim is not None:
+        entry["edge_dim"] = int(model.edge_dim)  # pyright: ignore[reportArgumentType]
     entry = {"name": name, **entry, "options": {key: getattr(model, key) for key in option_types(name)}}
     folder = Path(folder)
     make_folder(folder)
@@ -74,12 +76,13 @@ def build_model(entry: Any, where: Path | str) -> nn.Module:
     try:
         name, options = entry["name"], dict(entry["options"])
         in_channels, out_channels = (int(entry[key]) for key in _CHANNELS)
+        edge_dim = int(entry["edge_dim"]) if "edge_dim" in entry else None
     except (KeyError, TypeError, ValueError) as error:
         raise Node2SeqError(
             f"{where}: model", f"it does not describe a model ({error})", "Restore the file from a copy"
         ) from error
     name, complete_options = complete(name, options, str(where))
-    return MODELS[name].with_options(in_channels, out_channels, complete_options)
+    return MODELS[name].with_options(in_channels, out_channels, complete_options, edge_dim)
 
 
 def load_weights(model: nn.Module, path: Path, belongs_to: str | None = None) -> None:

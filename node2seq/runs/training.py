@@ -29,7 +29,14 @@ from node2seq.runs.pretrained import build_model
 from node2seq.storage import make_folder, remove_leftovers, write_bytes
 from node2seq.storage import append_line
 from node2seq.storage import locked
-from node2seq.train.inputs import check_features, check_split, graph_tensors, split_parts
+from node2seq.train.inputs import (
+    carried_by,
+    check_features,
+    check_split,
+    edge_dim_of,
+    graph_tensors,
+    split_parts,
+)
 from node2seq.train.memory import runs_that_fit
 from node2seq.train.progress import EpochRecord
 from node2seq.train.trainer import LOOK_EVERY, Trainer
@@ -238,7 +245,8 @@ class _Session:
         split = make_split(graph.data, config.split_rule, config.seed)
         channels = graph.data.num_node_features, len(graph.class_names)
         torch.manual_seed(config.seed)
-        model = MODELS[config.model].with_options(*channels, config.options).to(self.device)
+        edge_dim = edge_dim_of(graph.data)
+        model = MODELS[config.model].with_options(*channels, config.options, edge_dim).to(self.device)
         x, _, y = graph_tensors(model, self.data)
         if not self._new_models:  # the first: all runs have the same graph
             check_features(x)
@@ -251,6 +259,7 @@ class _Session:
                 "name": name,
                 "in_channels": channels[0],
                 "out_channels": channels[1],
+                **({} if edge_dim is None else {"edge_dim": edge_dim}),
                 "options": options,
             },
             "run": run,
@@ -269,7 +278,8 @@ class _Session:
     def data(self) -> Data:
         """The same on the device."""
         own = self.graph.data
-        return Data(x=own.x, edge_index=own.edge_index, y=own.y).to(str(self.device))
+        graph = Data(x=own.x, edge_index=own.edge_index, y=own.y, **carried_by(own))
+        return graph.to(str(self.device))
 
     @cached_property
     def identity(self) -> str:

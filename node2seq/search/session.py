@@ -11,7 +11,7 @@ from typing import Any
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import current, options_of
+from node2seq.nn.models.registry import check_carried, current, options_of
 from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
 from node2seq.recipes.any_graph import GraphSizes, settings_for, sizes_of
@@ -109,7 +109,8 @@ def run(
         request = replace(request, source=replace(request.source, reading=reading))
     device = pick_device(request.device)
     make_deterministic(device)
-    prepare(request)  # what cannot be searched is refused before anything is read
+    base, _ = prepare(request)  # what cannot be searched is refused before anything is read
+    check_carried(current(network_for(request.model, request.space), base.options)[0], request.source.carried)
     graph = open_graph(request.source, say=say_reading)
     base, space = prepare(request, graph)
     model, _ = current(network_for(request.model, request.space), base.options)

@@ -48,7 +48,9 @@ def test_the_small_graph_by_hand(files):
     assert data.class_names == ["no", "yes"]
     assert list(data.node_ids) == ["a", "b", "c", "d", "e"]
     assert data.report.edges == EdgeCounts(given=5, self_loops=1, duplicates=1)
-    assert data.report.notes == [f"column 'weight' of {files[0]} is ignored: edges carry no weight here"]
+    assert data.report.notes == [
+        f"column 'weight' of {files[0]} is ignored; to use it, give --edge-weight weight"
+    ]
     assert json.loads(json.dumps(data.schema)) == data.schema
     assert make_split(data).rule == "60/20/20"
 

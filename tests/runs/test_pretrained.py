@@ -40,6 +40,14 @@ def test_options_that_are_not_the_defaults_come_back(tmp_path: Path):
     assert (options["kernel_size"], options["readout"], options["position"]) == (5, "sum", 1)
 
 
+def test_a_model_with_edge_attributes_comes_back(tmp_path: Path):
+    model = MODELS["gat"](6, 8, 3, edge_dim=2).eval()
+    save_pretrained(model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model"]["edge_dim"] == 2
+    x, attr = torch.randn(5, 6), torch.randn(5, 2)
+    assert torch.equal(from_pretrained(tmp_path)(x, EDGES, edge_attr=attr), model(x, EDGES, edge_attr=attr))
+
+
 def test_a_run_folder_is_a_pretrained_model(tmp_path: Path):
     config = RunConfig(
         Source(name="karate"), options={"hidden_channels": 4}, settings=TrainSettings(epochs=2)

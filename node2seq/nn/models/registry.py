@@ -1,6 +1,6 @@
 """Networks by name, the names and options of earlier versions included."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -49,6 +49,19 @@ def options_of(name: str) -> type:
     if name not in MODELS:
         raise Node2SeqError(f"model {name!r}", "there is no such model", suggestion(name, MODELS))
     return MODELS[name].Options
+
+
+def check_carried(name: str, carried: Iterable[str]) -> None:
+    """Raises an error if a network does not take one of ``edge_weight`` and ``edge_attr``."""
+    for value in carried:
+        if value not in MODELS[name].carried:
+            words = {"edge_weight": "edge weights", "edge_attr": "edge features"}[value]
+            others = ", ".join(sorted(key for key, network in MODELS.items() if value in network.carried))
+            raise Node2SeqError(
+                f"{words} with the model {name}",
+                "it does not read them",
+                f"Leave them out, or use one of {others}",
+            )
 
 
 def current(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
