@@ -62,7 +62,7 @@ def _train(runs: Sequence[Run], store: RowStore, flags: ReproduceFlags, say: Say
             device=flags.device,
             jobs=flags.jobs,
             budget_seconds=flags.budget_seconds,
-            root=_text(flags.data_root),
+            root=flags.data_root,
             commit=flags.commit,
             on_rows=on_rows,
         )
@@ -86,7 +86,7 @@ def _check(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
         flags.check or 0,
         seed=seed,
         device=flags.device,
-        root=_text(flags.data_root),
+        root=flags.data_root,
         only=lambda key: everything or key.cell in cells,
         on_comparison=lambda comparison: say(_comparison_line(comparison)),
     )
@@ -111,7 +111,3 @@ def _render(flags: ReproduceFlags, say: Say) -> int:
     for path in render(flags.results, flags.docs or Path("docs"), flags.formats or ("md",)):
         say(f"wrote {path}")
     return 0
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class CellTrainer:
     """
 
     def __init__(
-        self, device: torch.device, root: str | None = None, call: ReproduceCall | None = None
+        self, device: torch.device, root: str | Path | None = None, call: ReproduceCall | None = None
     ) -> None:
         make_deterministic(device)
         self.device, self.root, self.call = device, root, call or ReproduceCall()

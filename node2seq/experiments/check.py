@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
@@ -58,7 +59,7 @@ def check_rows(
     *,
     seed: int,
     device: str = "auto",
-    root: str | None = None,
+    root: str | Path | None = None,
     only: Callable[[Key], bool] = lambda _: True,
     on_comparison: Callable[[Comparison], None] = lambda _: None,
 ) -> Sequence[Comparison]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import torch
 
@@ -46,7 +47,7 @@ class ReproduceJob:
     runs: tuple[Run, ...]
     folder: str
     device: str
-    root: str | None
+    root: str | Path | None
     call: ReproduceCall
     budget: Budget
 
@@ -58,7 +59,7 @@ def reproduce(
     device: str = "auto",
     jobs: int = 1,
     budget_seconds: float | None = None,
-    root: str | None = None,
+    root: str | Path | None = None,
     commit: str | None = None,
     on_rows: OnRows = lambda _: None,
 ) -> int:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import plainest
+from node2seq.nn.models.registry import MODELS, plainest
 from node2seq.search.space import Settings
 from node2seq.storage import JsonLines, make_folder
 from node2seq.train.many import TrainingOutcome
+from node2seq.train.settings import TrainSettings, option_defaults
 
 FORMAT = 1
 
@@ -155,10 +156,12 @@ def _key(settings: Settings) -> str:
 
 
 def _comparable(header: Any) -> dict[str, Any]:
-    """The header with its model and options as they would be said today."""
+    """The header with its model and options as they would be said today, those that came later included."""
     header = dict(header) if isinstance(header, Mapping) else {}
     if isinstance(header.get("recipe"), Mapping):
-        header["model"], header["recipe"] = plainest(header.get("model", ""), header["recipe"])
+        model, recipe = plainest(header.get("model", ""), header["recipe"])
+        known = {**option_defaults(model), **asdict(TrainSettings())} if model in MODELS else {}
+        header["model"], header["recipe"] = model, {**known, **recipe}
     return header
 
 

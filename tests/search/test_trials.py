@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from former_options import FORMER
 
 from node2seq import Node2SeqError
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted
 from node2seq.train.many import TrainingOutcome
+from node2seq.train.settings import TrainSettings
 
 
 def test_failed_and_pruned_trials_are_never_the_best():
@@ -57,7 +60,11 @@ def test_a_search_of_before_is_the_same_one(tmp_path):
     written = path.read_bytes()
     Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1}})
     Trials(path, {"model": "node2seq-plus", "recipe": {"hops": 2, "lr": 0.1, **FORMER}})
+    # Settings that came later have their defaults.
+    Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1, **asdict(TrainSettings(lr=0.1))}})
     assert path.read_bytes() == written
+    with pytest.raises(Node2SeqError, match="another recipe"):
+        Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1, "views": 2}})
     with pytest.raises(Node2SeqError, match="another model, recipe"):
         Trials(path, {"model": "node2seq-plus", "recipe": {"hops": 2, "lr": 0.1, **FORMER, "own": "apart"}})
     with pytest.raises(Node2SeqError, match="another recipe"):
