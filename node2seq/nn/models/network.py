@@ -194,6 +194,8 @@ class Network(NotScripted):
                 f"the network was made with edge_dim={self.edge_dim}",
                 "Pass the attributes of the edges to a network with edge_dim, and to no other",
             )
+        if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_csc:
+            edge_index = edge_index.to_sparse_csr()  # the layers of PyG take no columns
         return Edges(edge_index, edge_weight, edge_attr)
 
     def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
