@@ -2,14 +2,14 @@
 
     python benchmarks/choose_defaults.py pack graphs.npz      # the nine sets and the drawn families
     python benchmarks/choose_defaults.py sweep graphs.npz     # each candidate on each graph
-    python benchmarks/choose_defaults.py choose               # what the rows say; trains nothing
+    python benchmarks/choose_defaults.py choose --page docs/any-graph.md      # the tables; trains nothing
     python benchmarks/choose_defaults.py measure graphs.npz   # test figures, each graph left out once
 
-`sweep` appends a row for each run to rows of its own and never measures a test node. `choose` takes, for each
-kind of graph, the candidate of the highest mean rank by validation. `measure` trains each of the nine sets
-with the candidate that the other graphs choose (Cornell and Texas leave together, because they share their
-features), ten splits each, with each layer inside the same blocks, and today's recipe of a plain GCN beside
-them. Runs that have a row are not trained again. Needs torch, torch_geometric and numpy.
+`sweep` appends a row for each run to rows of its own and never measures a test node. What is chosen for each
+kind of graph is the candidate that is least behind the best, on validation nodes. `measure` trains each of
+the nine sets with the candidate that the other graphs choose (Cornell and Texas leave together, because they
+share their features), ten splits each, with each layer inside the same blocks, and the recipe of a plain GCN
+for any graph beside them. Runs that have a row are not trained again. Needs torch, torch_geometric and numpy.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
 # Seeds of the sweep are not those of any measured run.
 SWEEP_SEEDS, MEASURE_SEEDS = (100, 101), tuple(range(10))
+# Tables are put behind this heading of a page.
+HEADING = "## What came out"
 FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
 
 _SHAPES: dict[str, dict[str, Any]] = {
@@ -198,40 +200,30 @@ def sweep(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | 
         train(rows, "sweep", name, data.to(str(device)), todo, SWEEP_SEEDS)
 
 
-def chosen(rows: Rows, without: Sequence[str] = ()) -> dict[bool, str]:
-    """The candidate of the best mean rank by validation, for wide features and for others.
+def shortfalls(rows: Rows, wide: bool, without: Sequence[str] = ()) -> dict[str, float]:
+    """How far each candidate is behind the best of a graph by validation, mean over graphs, best first.
 
     Args:
         rows: Those of the sweep.
+        wide: Of the graphs with wide features, or of the others.
         without: Graphs that have no say.
     """
-    found: dict[bool, str] = {}
-    for wide in (True, False):
-        own = [
-            row
-            for row in rows.known
-            if row["stage"] == "sweep" and row["wide"] == wide and row["graph"] not in without
-        ]
-        ranks = np.zeros(len(CANDIDATES))
-        for graph in sorted({row["graph"] for row in own}):
-            means = [
-                np.mean(
-                    [
-                        r.get("validation", 0.0)
-                        for r in own
-                        if r["graph"] == graph and r["candidate"] == candidate
-                    ]
-                    or [0.0]
-                )
-                for candidate in CANDIDATES
-            ]
-            # Ties share the mean of their ranks; 0 is the best.
-            ranks += [
-                sum(other > mean for other in means) + 0.5 * sum(other == mean for other in means)
-                for mean in means
-            ]
-        found[wide] = list(CANDIDATES)[int(ranks.argmin())]
-    return found
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows.known:
+        if row["stage"] == "sweep" and row["wide"] == wide and row["graph"] not in without:
+            by_candidate = found.setdefault(row["graph"], {name: [] for name in CANDIDATES})
+            by_candidate[row["candidate"]].append(row.get("validation", 0.0))
+    behind = dict.fromkeys(CANDIDATES, 0.0)
+    for by_candidate in found.values():
+        means = {name: float(np.mean(values or [0.0])) for name, values in by_candidate.items()}
+        for name, mean in means.items():
+            behind[name] += (max(means.values()) - mean) / len(found)
+    return dict(sorted(behind.items(), key=lambda pair: pair[1]))
+
+
+def chosen(rows: Rows, without: Sequence[str] = ()) -> dict[bool, str]:
+    """The candidate that is least behind, for wide features and for others."""
+    return {wide: next(iter(shortfalls(rows, wide, without))) for wide in (True, False)}
 
 
 def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None) -> None:
@@ -251,19 +243,59 @@ def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] 
         train(rows, "measure", name, data.to(str(device)), todo, MEASURE_SEEDS)
 
 
-def show(rows: Rows) -> None:
-    """Print what the rows say."""
-    print("chosen by all graphs (wide features, others):", *chosen(rows).values())
+def page(rows: Rows) -> str:
+    """What the rows say, as Markdown."""
+    lines = ["Candidates by how far they are behind the best of a graph on validation nodes, in points:", ""]
+    lines += ["| features | first | second | third |", "|---|---|---|---|"]
+    for wide, title in ((True, "256 columns and more"), (False, "fewer")):
+        best = list(shortfalls(rows, wide).items())[:3]
+        lines.append(f"| {title} | " + " | ".join(f"{name} ({100 * gap:.2f})" for name, gap in best) + " |")
+    titles = [f"`residual-{layer}`" for layer in LAYERS]
+    lines += [
+        "",
+        "Test figures in %, mean ± sd over ten splits, each graph with what the others choose.",
+    ]
+    lines += ["Differences are of pairs on the same split, ± their standard error.", ""]
+    lines.append(
+        "| graph | chosen without it | "
+        + " | ".join(titles)
+        + " | `gcn` | above `gcn` | above the best other layer | time × `residual-gcn` |"
+    )
+    lines.append("|---" * (len(titles) + 6) + "|")
     for name in SETS:
-        own = [row for row in rows.known if row["stage"] == "measure" and row["graph"] == name]
-        by_model = {
-            model: np.array([r["test"] for r in sorted(own, key=lambda r: r["seed"]) if r["model"] == model])
-            for model in dict.fromkeys(row["model"] for row in own)
-        }
-        print(
-            f"{name:10}",
-            *(f"{model} {100 * v.mean():.1f} ± {100 * v.std(ddof=1):.1f}" for model, v in by_model.items()),
+        own = sorted(
+            (r for r in rows.known if r["stage"] == "measure" and r["graph"] == name), key=lambda r: r["seed"]
         )
+        by_model = {
+            model: np.array([row["test"] for row in own if row["model"] == model])
+            for model in (*(f"residual-{layer}" for layer in LAYERS), "gcn")
+        }
+        if not all(values.size == len(MEASURE_SEEDS) for values in by_model.values()):
+            continue
+        ours, others = by_model["residual-node2seq"], [by_model[f"residual-{layer}"] for layer in LAYERS[1:]]
+        best = max(others, key=lambda values: values.mean())
+        seconds = {model: sum(r["seconds"] for r in own if r["model"] == model) for model in by_model}
+        cells = [name, next(r["candidate"] for r in own if r["model"] == "residual-node2seq")]
+        cells += [f"{100 * v.mean():.1f} ± {100 * v.std(ddof=1):.1f}" for v in by_model.values()]
+        cells += [_difference(ours, by_model["gcn"]), _difference(ours, best)]
+        cells.append(f"{seconds['residual-node2seq'] / seconds['residual-gcn']:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> str:
+    gap = 100 * (ours - theirs)
+    return f"{gap.mean():+.1f} ± {gap.std(ddof=1) / len(gap) ** 0.5:.1f}"
+
+
+def show(rows: Rows, into: Path | None) -> None:
+    """Print what the rows say, or put it behind the last heading of a page."""
+    text = page(rows)
+    if into is None:
+        print(text)
+        return
+    before, _, _ = into.read_text(encoding="utf-8").partition(HEADING)
+    into.write_text(before.rstrip() + "\n\n" + HEADING + "\n\n" + text, encoding="utf-8")
 
 
 def main() -> None:
@@ -278,6 +310,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=Path("results/defaults.jsonl"), help="file of rows")
     parser.add_argument("--only", help="names of graphs, separated by commas")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--page", type=Path, help="page to put the tables of `choose` into")
     parser.add_argument("--commit", help="commit to note in rows where the code is not a checkout")
     options = parser.parse_args()
     if options.stage == "pack":
@@ -286,7 +319,7 @@ def main() -> None:
     device = pick_device(options.device)
     rows, only = Rows(options.rows, device, options.commit), options.only and options.only.split(",")
     if options.stage == "choose":
-        show(rows)
+        show(rows, options.page)
     else:
         {"sweep": sweep, "measure": measure}[options.stage](options.graphs, rows, device, only)
 
