@@ -1,7 +1,6 @@
 """The recipe of the residual networks for any graph, by rule from the sizes of the graph.
 
-The values were chosen on validation nodes by ``benchmarks/choose_defaults.py``, whose rows are in
-``results/defaults.jsonl``.
+The values were chosen on validation nodes; docs/any-graph.md says how.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from node2seq.search.importance import importances
 from node2seq.search.session import Request, SearchResult
 from node2seq.search.trials import Trial, best_of
 from node2seq.storage import write_bytes
+from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.settings import settings_of
 
 SHOWN = 10
@@ -43,10 +44,11 @@ def render(request: Request, found: SearchResult) -> str:
     """Return the page of a search as text."""
     trials, seeds = list(found.trials), request.plan.first_seeds
     judged = [t for t in trials if t.accuracies.keys() >= set(seeds) and math.isfinite(t.mean(seeds))]
+    title = METRIC_TITLES[found.recipe.settings.metric]
     trainings = sum(len(trial.accuracies) for trial in trials)
     lead = (
         f"{len(trials)} settings, {trainings} trainings in {sum(t.seconds for t in trials):.0f} s; "
-        "chosen on validation accuracy, without the test nodes of each split"
+        f"chosen on validation {title}, without the test nodes of each split"
     )
     if not found.finished:
         lead += "; the time was up before the search had ended"
@@ -55,7 +57,7 @@ def render(request: Request, found: SearchResult) -> str:
         Paragraph(lead, "lead"),
         Cards(
             {
-                "validation accuracy": percent(found.best.mean(), " %"),
+                f"validation {title}": percent(found.best.mean(), " %"),
                 "standard deviation": percent(found.best.deviation, " %"),
                 "splits": str(len(found.best.accuracies)),
                 "trial": str(found.best.number),
@@ -63,7 +65,7 @@ def render(request: Request, found: SearchResult) -> str:
         ),
         Beside(
             [
-                Section("Trial by trial", _history(judged, seeds, found.best)),
+                Section("Trial by trial", _history(judged, seeds, found.best, title)),
                 Section("How much each setting matters", _importance(found, judged, seeds)),
             ]
         ),
@@ -74,13 +76,13 @@ def render(request: Request, found: SearchResult) -> str:
     return to_html(blocks)
 
 
-def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial) -> list[Block]:
+def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial, title: str) -> list[Block]:
     if best not in judged:
         return []
     values = [trial.mean(seeds) for trial in judged]
     so_far = [max(values[: number + 1]) for number in range(len(values))]
     chart = line_chart(
-        "Validation accuracy by trial",
+        f"Validation {title} by trial",
         [Curve("mean of a trial", values), Curve("best so far", so_far)],
         judged.index(best) + 1,
         show=lambda value: percent(value, " %"),
