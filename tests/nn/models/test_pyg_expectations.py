@@ -43,7 +43,7 @@ from node2seq.errors import Node2SeqError
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2, 4], [1, 2, 3, 4, 5, 0, 3, 5, 1]])
 EVERY_NETWORK = pytest.mark.parametrize("name", MODELS)
 WITH_BATCH_NORM = ("lgcn", "gin")
-ACTS = {"none": None, "name": "relu", "function": torch.relu, "module": nn.PReLU()}
+ACTS: dict[str, Any] = {"none": None, "name": "relu", "function": torch.relu, "module": nn.PReLU()}
 
 
 @pytest.fixture(autouse=True)

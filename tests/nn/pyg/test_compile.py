@@ -67,6 +67,7 @@ LAYERS = {
     "at random": lambda: layer(order="random"),
     "other way": lambda: layer(flow="target_to_source"),
     "depthwise, input": lambda: layer(taps="depthwise", root="input"),
+    "no own features": lambda: layer(root="none", readout="mean"),
     "native": lambda: layer(backend="native"),
     "gcn": lambda: GCNConv(5, 4),
     "stack": lambda: stack([layer(seed=seed) for seed in (1, 2)]),
@@ -182,6 +183,29 @@ def test_a_bipartite_graph():
         x = (features(sources), features(targets, 3, seed=1))
         assert_same_up_to_rounding(compiled(x, edges), conv(x, edges))
     assert counter.frame_count == 1
+
+
+@slow
+@pytest.mark.parametrize(
+    "options", [{}, {"hops": 2, "threshold": 0.5}, {"order": "random", "root": "none"}], ids=str
+)
+def test_several_graphs_with_the_same_edges(options):
+    conv = layer(**options)
+    compiled, _ = _compile(conv, "aot_eager")
+    for (x, edges), graphs in zip(GRAPHS, (3, 4), strict=True):
+        x = torch.stack([x * (1 + number) for number in range(graphs)])
+        out, expected = compiled(x, edges), conv(x, edges)
+        assert_same_up_to_rounding(out, expected)
+        assert_same_up_to_rounding(gradients(conv, out), gradients(conv, expected), roundings=32)
+
+
+@slow
+def test_targets_without_features():
+    conv = layer(order="degree", root="none", add_self_loops=False)
+    compiled, _ = _compile(conv, "aot_eager")
+    for x, edges in GRAPHS:
+        size = (len(x), len(x) + 2)
+        assert_same_up_to_rounding(compiled((x, None), edges, size=size), conv((x, None), edges, size=size))
 
 
 @slow
