@@ -32,7 +32,7 @@ from node2seq.data.scaling import standardize
 from node2seq.environment import describe, pick_device
 from node2seq.recipes import recipe_for
 from node2seq.recipes.any_graph import is_wide
-from node2seq.storage import append_line, read_lines
+from node2seq.storage import append_line, make_folder, read_lines
 from node2seq.train.many import Training, train_many
 from node2seq.train.metrics import fitting_metric
 from node2seq.train.settings import Recipe, TrainSettings
@@ -127,6 +127,7 @@ class Rows:
     """
 
     def __init__(self, path: Path, device: torch.device, commit: str | None) -> None:
+        make_folder(path.parent)
         self.path = path
         self.known = list(read_lines(path)) if path.exists() else []
         about = describe(device)
