@@ -23,10 +23,17 @@ import torch_geometric.nn
 from script import Report, argument_parser
 from torch import Tensor
 
-from node2seq.benchmarking.agreement import verify_backends
-from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import CHANNELS, COMPILED, OUT_OF_MEMORY, PLAN_ANEW, LayerBenchmark
+from node2seq.benchmarking.layers import (
+    CHANNELS,
+    COMPILED,
+    OUT_OF_MEMORY,
+    PLAN_ANEW,
+    LayerBenchmark,
+    Size,
+    power_law,
+)
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
+from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import copy_bandwidth
 from node2seq.data import load
 

@@ -21,8 +21,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
 from torch_geometric.transforms import AddRemainingSelfLoops
 
-from node2seq.benchmarking.agreement import verify_backends
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load, make_split
 from node2seq.nn.models import GCN, Node2Seq

@@ -25,10 +25,17 @@ from script import Report, argument_parser
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.benchmarking.agreement import verify_backends
-from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import BFLOAT16, CHANNELS, COMPILED, PLAN_ANEW, LayerBenchmark
+from node2seq.benchmarking.layers import (
+    BFLOAT16,
+    CHANNELS,
+    COMPILED,
+    PLAN_ANEW,
+    LayerBenchmark,
+    Size,
+    power_law,
+)
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
+from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused

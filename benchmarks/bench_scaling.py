@@ -14,10 +14,9 @@ from pathlib import Path
 import torch
 from script import Report, argument_parser
 
-from node2seq.benchmarking.agreement import verify_backends
-from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import OUT_OF_MEMORY, LayerBenchmark
+from node2seq.benchmarking.layers import OUT_OF_MEMORY, LayerBenchmark, Size, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import copy_bandwidth, growth_exponent
 
 SMALLEST, LARGEST, STEPS, EDGES_A_NODE = 1_000_000, 126_000_000, 6, 52.5

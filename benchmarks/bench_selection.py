@@ -17,10 +17,9 @@ from script import Report, argument_parser
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.benchmarking.agreement import runnable_backends
-from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import OUT_OF_MEMORY
+from node2seq.benchmarking.layers import OUT_OF_MEMORY, Size, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.benchmarking.short import runnable_backends
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load
 from node2seq.errors import Node2SeqError

@@ -17,8 +17,8 @@ import torch
 from script import Report, argument_parser
 from torch_geometric.data import Data
 
-from node2seq.benchmarking.agreement import verify_backends
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.benchmarking.short import verify_backends
 from node2seq.data import load, make_split
 from node2seq.environment import make_deterministic
 from node2seq.recipes import recipe_for

@@ -166,7 +166,7 @@ def _rounds(workers: Sequence[Worker], rounds: int, seconds: float, **case: Any)
 
 def _save_graph(file: Path, nodes: int, edges: int, device: str) -> None:
     """Random distinct edges with hubs, as the other benchmarks have them; the same for every worker."""
-    from node2seq.benchmarking.graphs import power_law
+    from node2seq.benchmarking.layers import power_law
 
     edge_index = power_law(nodes, edges, torch.device(device)).cpu()
     torch.save({"edge_index": edge_index, "nodes": nodes}, file)

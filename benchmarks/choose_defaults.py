@@ -27,8 +27,8 @@ import torch
 from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
+from node2seq.data.encoding import standardize
 from node2seq.data.families import FAMILIES, draw_graph
-from node2seq.data.scaling import standardize
 from node2seq.environment import describe, pick_device
 from node2seq.recipes import recipe_for
 from node2seq.recipes.any_graph import is_wide

@@ -7,11 +7,99 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
-from node2seq.benchmarking.agreement import verify_backends
-from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import LayerBenchmark
+from node2seq import ops
+from node2seq.benchmarking.layers import LayerBenchmark, Size, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.node2seq import Node2SeqConv
+
+NODES, EDGES, CHANNELS = 600, 9_000, 16
+KERNEL_SIZES = (1, 3, 10)
+
+
+def runnable_backends(device: torch.device) -> list[str]:
+    """The backends that can process float32 features on a device."""
+    x = torch.zeros(1, 1, device=device)
+    found = []
+    for name in ops.BACKEND_NAMES:
+        try:
+            ops.choose_backend(name, x)
+        except Node2SeqError:
+            continue
+        found.append(name)
+    return [name for name in found if name != "auto"]
+
+
+def disagreements(backend: str, device: torch.device) -> list[str]:
+    """Where the layer differs from the reference: forward, order or gradients; nothing if it is right.
+
+    Features and weights are small whole numbers, so that every sum is exact in any order and results have to
+    be equal, ties included. One node is the neighbour of all, and has all as neighbours.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def whole(*shape: int, limit: int) -> Tensor:
+        return torch.randint(-limit, limit + 1, shape, generator=generator).float().to(device)
+
+    others = torch.arange(1, NODES)
+    hub = torch.stack([torch.cat([others, 0 * others]), torch.cat([0 * others, others])])
+    edge_index = torch.cat([power_law(NODES, EDGES, torch.device("cpu")), hub], dim=1).to(device)
+    x, direction = whole(NODES, CHANNELS, limit=2), whole(NODES, CHANNELS, limit=2)
+    wrong = []
+    for readout in ("max", "sum"):
+        for kernel_size in KERNEL_SIZES:
+            layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout).to(device)
+            with torch.no_grad():
+                for parameter in layer.parameters():
+                    parameter.copy_(whole(*parameter.shape, limit=1))
+            found = _results(layer, backend, x, edge_index, direction)
+            expected = _results(layer, "reference", x, edge_index, direction)
+            wrong += [
+                f"{backend}, {readout} k={kernel_size}: {name}"
+                for name, value in expected.items()
+                if not torch.equal(found[name], value)
+            ]
+    return wrong
+
+
+def verify_backends(device: torch.device) -> list[str]:
+    """Compare every backend that runs on a device with the reference, and return their names.
+
+    Raises:
+        Node2SeqError: Names what differs from the reference.
+    """
+    backends = runnable_backends(device)
+    wrong = [line for backend in backends for line in disagreements(backend, device)]
+    if wrong:
+        raise Node2SeqError(
+            "; ".join(wrong),
+            "these results differ from those of the reference, so nothing is timed",
+            "Report it, with what `node2seq info` prints",
+        )
+    return backends
+
+
+def _results(
+    layer: Node2SeqConv, backend: str, x: Tensor, edge_index: Tensor, direction: Tensor
+) -> dict[str, Tensor]:
+    layer.backend = backend
+    layer.zero_grad()
+    x = x.clone().requires_grad_()
+    # Without a trace, for which a backend may take another path.
+    out = layer(x, edge_index)
+    out.backward(direction)
+    with torch.no_grad():
+        trace = layer(x, edge_index, return_trace=True)[1]
+    assert x.grad is not None
+    grads = {
+        f"gradient of {name}": parameter.grad.clone()
+        for name, parameter in layer.named_parameters()
+        if parameter.grad is not None
+    }
+    return {"output": out.detach(), "order": trace.index, "gradient of x": x.grad, **grads}
+
 
 SIZES = (
     Size("as large as Cora", 2_708, 10_556),

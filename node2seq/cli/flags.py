@@ -294,11 +294,13 @@ class PredictFlags:
 
     run: Path = _run_folder()
     out: Path = flag(
-        ..., "Table to write, .csv or .parquet: id, label, one probability per class.", shown=False
+        ..., "Table to write, .csv, .tsv or .parquet: id, label, one probability per class.", shown=False
     )
     edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")
     nodes: Path | None = flag(None, "Nodes of a new graph.", shown="the graph of the run")
-    embeddings: Path | None = flag(None, "Also write the nodes' embeddings, .csv or .parquet.", shown="none")
+    embeddings: Path | None = flag(
+        None, "Also write the nodes' embeddings, .csv, .tsv or .parquet.", shown="none"
+    )
     device: str = _device()
     as_json: bool = _json()
 

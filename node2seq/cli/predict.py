@@ -1,4 +1,4 @@
-"""``node2seq predict``: a run folder and a graph → a table of classes and probabilities."""
+"""``node2seq predict``: a finished run → a table of classes and probabilities, and one of embeddings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import PredictFlags
-from node2seq.cli.tables import check_table_name, write_embeddings, write_predictions
-from node2seq.runs.inference import predict_run
+from node2seq.data.interop import check_table_name, write_table
+from node2seq.errors import Node2SeqError
+from node2seq.runs.inference import Prediction, predict_run
 
 
 def predict(flags: PredictFlags) -> None:
     """Predict every node and write the tables."""
     for table in (flags.out, flags.embeddings):
         if table is not None:
-            check_table_name(table)  # before the work, not after it
+            _check_table(table)  # before the work, not after it
     prediction = predict_run(
         flags.run,
-        edges=_text(flags.edges),
-        nodes=_text(flags.nodes),
+        edges=flags.edges,
+        nodes=flags.nodes,
         embeddings=flags.embeddings is not None,
         device=flags.device,
         say=step_teller(flags.as_json),
@@ -28,11 +29,35 @@ def predict(flags: PredictFlags) -> None:
     if flags.embeddings is not None:
         write_embeddings(flags.embeddings, prediction)
     if flags.as_json:
-        written = {"out": str(flags.out), "embeddings": _text(flags.embeddings)}
+        written = {"out": str(flags.out), "embeddings": flags.embeddings and str(flags.embeddings)}
         echo(json.dumps({"nodes": len(prediction.node_ids), **written}))
     else:
         echo(f"{len(prediction.node_ids)} nodes predicted: {flags.out}")
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _check_table(path: Path) -> None:
+    """Refuse a file that could not be written in the end."""
+    check_table_name(path)
+    if not path.absolute().parent.is_dir():
+        raise Node2SeqError(str(path), "its folder does not exist", "Create it first")
+
+
+def write_predictions(path: Path, prediction: Prediction) -> None:
+    """Write ``id``, ``label`` and one probability column per class."""
+    import polars
+
+    columns: dict[str, list[object]] = {"id": prediction.node_ids, "label": list(prediction.labels)}
+    for name, values in zip(prediction.class_names, prediction.probabilities.T.tolist(), strict=True):
+        # A class may be called "id" or "label" itself.
+        columns[name if name not in columns else f"{name} (probability)"] = values
+    write_table(polars.DataFrame(columns), path)
+
+
+def write_embeddings(path: Path, prediction: Prediction) -> None:
+    """Write ``id`` and one column per dimension of the embedding."""
+    import polars
+
+    assert prediction.embeddings is not None
+    columns: dict[str, list[object]] = {"id": prediction.node_ids}
+    columns |= {f"e{i}": values for i, values in enumerate(prediction.embeddings.T.tolist())}
+    write_table(polars.DataFrame(columns), path)

@@ -15,8 +15,8 @@ from node2seq.experiments.cells import Cell, Key, Run, choose_cells, runs_of
 from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows
 from node2seq.experiments.progress import Say, progress
 from node2seq.experiments.render import render
+from node2seq.experiments.rows import RowStore
 from node2seq.experiments.samples import costs_of
-from node2seq.experiments.store import RowStore
 
 
 def reproduce(flags: ReproduceFlags, say: Say = echo) -> int:

@@ -145,11 +145,8 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     shares = [run.own.metrics["test"].largest_class for run in finished if "test" in run.own.metrics]
     if shares:
         title += f"; largest class: {percent(statistics.mean(shares))} % of the test nodes"
-    table = Table(title=title, pad_edge=False)
     others = [f"{METRIC_TITLES[figure]} (test)" for figure in FIGURES if figure != metric]
-    for column in ("model", "validation", "test", *others, "epoch", "seconds"):
-        is_name = column == "model"
-        table.add_column(column, justify="left" if is_name else "right", no_wrap=is_name)
+    table = _table(title, "model", "validation", "test", *others, "epoch", "seconds", pad_edge=False)
     for outcomes in _side_by_side(finished):
         table.add_row(*_row(outcomes, metric))
     console.print(table)
@@ -160,6 +157,15 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     if not many:
         report = finished[0].own.folder.report_file
         console.print(f"report:     {escape(str(report))}", highlight=False, soft_wrap=True)
+
+
+def _table(title: str | None, name: str, *figures: str, **style: Any) -> Table:
+    """A table whose first column names what the figures in the others are of."""
+    table = Table(title=title, **style)
+    table.add_column(name, no_wrap=name == "model")
+    for figure in figures:
+        table.add_column(figure, justify="right")
+    return table
 
 
 def _warnings(finished: Sequence[Finished]) -> list[str]:
@@ -174,19 +180,15 @@ def _warnings(finished: Sequence[Finished]) -> list[str]:
 
 def metrics(console: Console, measured: Mapping[str, Metrics], class_names: Sequence[str]) -> None:
     """Show what a model reaches on each part of a split, and class by class on the last."""
-    table = Table()
     titles = (METRIC_TITLES[name] for name in FIGURES)
-    for column in ("nodes of", "number", *titles, "largest class", "loss"):
-        table.add_column(column, justify="left" if column == "nodes of" else "right")
+    table = _table(None, "nodes of", "number", *titles, "largest class", "loss")
     for part, found in measured.items():
         figures = (percent(found.value(name)) for name in FIGURES)
         share = percent(found.largest_class)
         table.add_row(PART_NAMES.get(part, part), str(found.nodes), *figures, share, f"{found.loss:.4f}")
     console.print(table)
     part = "test" if "test" in measured else "val"
-    classes = Table(title=f"{PART_NAMES[part]}, class by class")
-    for column in ("class", "nodes", "precision", "recall", "F1"):
-        classes.add_column(column, justify="left" if column == "class" else "right")
+    classes = _table(f"{PART_NAMES[part]}, class by class", "class", "nodes", "precision", "recall", "F1")
     for name, row in zip(class_names, measured[part].per_class, strict=True):
         classes.add_row(
             escape(name), str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)

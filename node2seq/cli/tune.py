@@ -18,9 +18,8 @@ from node2seq.search.bayes import Bayes
 from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving
 from node2seq.search.report import write_summary
-from node2seq.search.seeds import parse_seeds
 from node2seq.search.session import Request, SearchResult, run
-from node2seq.search.settings import SearchSettings
+from node2seq.search.settings import SearchSettings, parse_seeds
 from node2seq.search.table import add_search
 from node2seq.storage import locked, make_folder
 

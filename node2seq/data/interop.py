@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -142,19 +142,27 @@ def write_graph(
 ) -> None:
     """Write a graph into a file of edges and one of nodes, as CSV, TSV or Parquet by their names' endings."""
     for frame, path in zip(to_frames(data, split), (Path(edges), Path(nodes)), strict=True):
-        writers: dict[str, Callable[[BinaryIO], Any]] = {
-            ".csv": frame.write_csv,
-            ".tsv": lambda file, frame=frame: frame.write_csv(file, separator="\t"),
-            ".parquet": frame.write_parquet,
-        }
-        if path.suffix.lower() not in writers:
-            raise Node2SeqError(
-                str(path),
-                "its name has the ending of no format that can be written",
-                "End it in .csv, .tsv or .parquet",
-            )
-        with replacing(path) as file:
-            writers[path.suffix.lower()](file)
+        write_table(frame, path)
+
+
+def check_table_name(path: Path) -> None:
+    """Refuse a name that says no format in which a table can be written."""
+    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+        raise Node2SeqError(
+            str(path),
+            "its name has the ending of no format that can be written",
+            "End it in .csv, .tsv or .parquet",
+        )
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame as CSV, TSV or Parquet by the ending of its name."""
+    check_table_name(path)
+    with replacing(path) as file:
+        if path.suffix.lower() == ".parquet":
+            frame.write_parquet(file)
+        else:
+            frame.write_csv(file, separator="\t" if path.suffix.lower() == ".tsv" else ",")
 
 
 def from_networkx(

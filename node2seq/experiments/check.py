@@ -11,8 +11,7 @@ from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Key, Run
-from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.store import RowStore
+from node2seq.experiments.rows import ResultRow, RowStore
 
 # Another device, version or way of computing rounds differently, and a training is a long chain of roundings:
 # it may choose another epoch, a few test nodes better or worse.

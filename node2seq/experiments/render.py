@@ -19,9 +19,8 @@ from node2seq.experiments.history import (
 )
 from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
 from node2seq.experiments.result_tables import against_the_paper, figure, table_blocks
-from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of, samples_of
-from node2seq.experiments.store import RowStore
 from node2seq.options import check_choice
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import (

@@ -20,8 +20,7 @@ from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Cell, Key, Run, recipe_of
-from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.store import RowStore
+from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.train.budget import Budget, OutOfTime
 
 OnRows = Callable[[Sequence[ResultRow]], None]

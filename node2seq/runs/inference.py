@@ -43,8 +43,8 @@ class Prediction:
 def predict_run(
     path: str | Path,
     *,
-    edges: str | None = None,
-    nodes: str | None = None,
+    edges: str | Path | None = None,
+    nodes: str | Path | None = None,
     embeddings: bool = False,
     device: str = "auto",
     say: Say | None = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from node2seq.search.seeds import format_seeds
+from node2seq.search.settings import format_seeds
 from node2seq.search.trials import Trial, Trials
 from node2seq.storage import JsonLines, make_folder, write_bytes
 

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from node2seq.benchmarking import agreement, short
-from node2seq.benchmarking.graphs import Size
+from node2seq.benchmarking import short
+from node2seq.benchmarking.layers import Size
 
 ROOT = Path(__file__).parents[2]
 TINY = (Size("tiny", 40, 200), Size("small", 80, 600))
@@ -22,8 +22,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same benchmark on small graphs, without repeats."""
     monkeypatch.setattr(short, "SIZES", TINY)
     monkeypatch.setattr(short, "SECONDS_A_CASE", 0.0)
-    monkeypatch.setattr(agreement, "EDGES", 1_500)
-    monkeypatch.setattr(agreement, "NODES", 120)
+    monkeypatch.setattr(short, "EDGES", 1_500)
+    monkeypatch.setattr(short, "NODES", 120)
 
 
 @pytest.fixture(scope="session")

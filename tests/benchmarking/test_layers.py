@@ -7,8 +7,14 @@ import torch
 
 from node2seq import ops
 from node2seq.benchmarking import layers
-from node2seq.benchmarking.graphs import Size, power_law
-from node2seq.benchmarking.layers import NOT_COMPILED, OUT_OF_MEMORY, LayerBenchmark, gather_bytes
+from node2seq.benchmarking.layers import (
+    NOT_COMPILED,
+    OUT_OF_MEMORY,
+    LayerBenchmark,
+    Size,
+    gather_bytes,
+    power_law,
+)
 
 CPU = torch.device("cpu")
 TINY = Size("tiny", 40, 200)
@@ -46,3 +52,12 @@ def test_compiled_gat_is_timed_or_says_why_not(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(layers, "measure", no_compiler)
     assert benchmark.compiled_gat().result == f"{NOT_COMPILED}: no C compiler"
+
+
+def test_graphs_are_as_large_as_told_distinct_and_repeatable():
+    edges = power_law(100, 900, CPU)
+    assert edges.shape == (2, 900)
+    assert edges.unique(dim=1).shape == (2, 900)
+    assert torch.equal(edges, power_law(100, 900, CPU))
+    assert not torch.equal(edges, power_law(100, 900, CPU, seed=1))
+    assert torch.bincount(edges[1]).max() > 3 * 9  # a hub

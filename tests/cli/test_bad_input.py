@@ -103,7 +103,8 @@ BAD = {
     ),
     "predict into a spreadsheet": (
         ["predict", "runs/none", "--out", "p.xlsx"],
-        "Error: p.xlsx: a table is written as .csv or .parquet. Name it p.csv.",
+        "Error: p.xlsx: its name has the ending of no format that can be written. "
+        "End it in .csv, .tsv or .parquet.",
     ),
     "predict into nowhere": (
         ["predict", "runs/none", "--out", "no/p.csv"],

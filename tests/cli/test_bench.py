@@ -8,8 +8,8 @@ import shlex
 import pytest
 import torch
 
-from node2seq.benchmarking import agreement, short
-from node2seq.benchmarking.graphs import Size
+from node2seq.benchmarking import short
+from node2seq.benchmarking.layers import Size
 from node2seq.cli.commands import COMMANDS
 
 TINY = (Size("tiny", 40, 200), Size("small", 80, 600))
@@ -19,8 +19,8 @@ TINY = (Size("tiny", 40, 200), Size("small", 80, 600))
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(short, "SIZES", TINY)
     monkeypatch.setattr(short, "SECONDS_A_CASE", 0.0)
-    monkeypatch.setattr(agreement, "EDGES", 1_500)
-    monkeypatch.setattr(agreement, "NODES", 120)
+    monkeypatch.setattr(short, "EDGES", 1_500)
+    monkeypatch.setattr(short, "NODES", 120)
 
 
 def test_the_verb_prints_a_table_and_writes_rows(cli, tmp_path):
@@ -33,7 +33,7 @@ def test_the_verb_prints_a_table_and_writes_rows(cli, tmp_path):
         assert "Node2SeqConv mean k=3" in done.out
         assert "× GATConv" in done.out
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert len(rows) == len(TINY) * (1 + 2 * len(agreement.runnable_backends(torch.device("cpu"))))
+    assert len(rows) == len(TINY) * (1 + 2 * len(short.runnable_backends(torch.device("cpu"))))
     assert {row["bench"] for row in rows} == {"short"}
 
 

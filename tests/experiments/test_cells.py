@@ -15,9 +15,10 @@ from result_rows import result_row
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Cell, CellTrainer, RowStore, cells_of, choose_cells, recipe_of, runs_of
+from node2seq.experiments.cell_trainer import CellTrainer
+from node2seq.experiments.cells import Cell, cells_of, choose_cells, recipe_of, runs_of
 from node2seq.experiments.paper import PLUS_OPTIONS, STUDIES, TABLES
-from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, plus
 from node2seq.recipes.plus import TRAINING_OPTIONS

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from result_rows import result_row
 
-from node2seq.experiments import Cell
+from node2seq.experiments.cells import Cell
 from node2seq.experiments.check import Comparison
 
 

@@ -11,7 +11,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.experiments.history import Effort, Searched, efforts_of, search_blocks
 from node2seq.experiments.render import render
 from node2seq.reporting.document import to_markdown
-from node2seq.search.seeds import parse_seeds
+from node2seq.search.settings import parse_seeds
 from node2seq.storage import JsonLines
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,10 @@ import pytest
 from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments import Cell, ResultRow, RowStore
+from node2seq.experiments.cells import Cell
 from node2seq.experiments.history import makings_of
 from node2seq.experiments.render import FORMATS, build, render
+from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import to_markdown

@@ -6,7 +6,7 @@ import pytest
 
 from node2seq import Node2SeqError
 from node2seq.search.halving import Halving
-from node2seq.search.seeds import parse_seeds
+from node2seq.search.settings import parse_seeds
 
 
 @pytest.mark.parametrize("seeds", ["0-19", "99", "100-104,3"])

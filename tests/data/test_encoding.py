@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from node2seq.data.scaling import scale_of, standardize
+from node2seq.data.encoding import scale_of, standardize
 
 
 @pytest.mark.parametrize(

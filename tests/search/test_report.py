@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from node2seq.search.importance import importances
+from node2seq.search.report import importances
 from node2seq.search.space import Choice, Space, Uniform, stratified
 from node2seq.search.trials import Trial
 
