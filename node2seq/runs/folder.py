@@ -27,13 +27,19 @@ from torch import Tensor, nn
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import check_carried, complete, plainest
-from node2seq.storage import LOCK_FILES, read_json, read_lines, sha256_file, write_bytes, write_json, write_tensors
-from node2seq.storage import read_json, sha256_file, write_bytes, write_json
-from node2seq.storage import read_lines
+from node2seq.options import build
+from node2seq.storage import (
+    LOCK_FILES,
+    read_json,
+    read_lines,
+    sha256_file,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
 from node2seq.train.metrics import Metrics
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
-from node2seq.options import build
 
 FORMAT = 1
 
@@ -119,7 +125,6 @@ class RunConfig:
         """Name the fields that make two runs differ; where the data lies and the device do not."""
         mine, theirs = (_deciding(asdict(config._plainest())) for config in (self, other))
         return sorted(key for key in mine if mine[key] != theirs[key])
-
 
     def _plainest(self) -> RunConfig:
         model, options = plainest(self.model, asdict(self.options))

@@ -98,7 +98,9 @@ def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
     )
 
 
-def open_new(folder: RunFolder, edges: str | Path | None, nodes: str | Path | None, say: Say | None = None) -> RunGraph:
+def open_new(
+    folder: RunFolder, edges: str | Path | None, nodes: str | Path | None, say: Say | None = None
+) -> RunGraph:
     """Read another graph with the columns and categories of the run's own."""
     config = folder.run
     schema = folder.config["graph"].get("schema")

@@ -6,7 +6,7 @@ A run folder is such a folder too, so :func:`from_pretrained` opens both.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 

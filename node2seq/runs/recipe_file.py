@@ -16,6 +16,7 @@ from node2seq.runs.folder import Source
 from node2seq.storage import read_errors
 from node2seq.train.settings import TRAINING_TYPES, Recipe, option_types, settings_of
 
+
 @dataclass(frozen=True)
 class RecipeFile:
     """What a TOML file may say; what it leaves out comes from elsewhere.

@@ -1,15 +1,15 @@
-"""Train in run folders, so that nothing that was computed is ever lost: one run, or a series of them together."""
+"""Train in run folders, one run or a series together, so that nothing that was computed is ever lost."""
 
 from __future__ import annotations
 
-
 import copy
 import hashlib
-import json
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,7 @@ from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult
 from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
 from node2seq.runs.pretrained import build_model
-from node2seq.storage import make_folder, remove_leftovers, write_bytes
-from node2seq.storage import append_line
-from node2seq.storage import locked
+from node2seq.storage import append_line, locked, make_folder, remove_leftovers
 from node2seq.train.inputs import (
     carried_by,
     check_features,
@@ -42,20 +40,13 @@ from node2seq.train.progress import EpochRecord
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-
-
 class Stopped(KeyboardInterrupt):
     """Training was asked to stop, and did so after saving its state."""
 
     def __init__(self, folder: Path, epoch: int, signal_number: int) -> None:
         super().__init__(
-            f"Stopped after epoch {epoch}; the state is saved. Resume with `node2seq train --resume {folder}`."
+            f"Stopped after epoch {epoch}; the state is saved. "
+            f"Resume with `node2seq train --resume {folder}`."
         )
         self.folder, self.epoch = folder, epoch
         self.exit_status = 128 + signal_number  # what a shell says of a process ended by that signal
@@ -375,7 +366,7 @@ class _Session:
                 latest = [run.history[-1] for run in trainer.runs if run.error is None]
                 if self.alone:
                     for record in latest:
-                        append_line(members[0].metrics_file, json.dumps(asdict(record)))
+                        append_line(members[0].metrics_file, asdict(record))
                 if asked:
                     self._save(trainer, members)
                     raise Stopped(self.home, trainer.epoch, asked[0])
@@ -384,7 +375,9 @@ class _Session:
                     saved = time.monotonic()
                 if self.on_epoch is not None and latest:
                     self.on_epoch(_mean(latest, trainer.epoch))
-            if not self.alone:  # runs are kept one after the other: a kill in between must not train them anew
+            if (
+                not self.alone
+            ):  # runs are kept one after the other: a kill in between must not train them anew
                 self._save(trainer, members)
 
     def _save(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:

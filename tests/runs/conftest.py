@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from node2seq import storage
-from node2seq.data import load, make_split
-from node2seq.errors import Node2SeqError
-from node2seq.nn.models import MODELS
-from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.training import Stopped
-from node2seq.runs.folder import RunResult
+from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.training import train_run
-from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.train.settings import TrainSettings
-from node2seq.train.fitter import fit
+
 
 @pytest.fixture(scope="session")
 def karate() -> RunConfig:

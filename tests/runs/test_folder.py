@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 from former_options import FORMER
 
-from node2seq import storage
-from node2seq.data import load, make_split
-from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
-from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.training import Stopped
-from node2seq.runs.folder import RunResult
-from node2seq.runs.training import train_run
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
+from node2seq.runs.inference import load_model
+from node2seq.runs.training import train_run
 from node2seq.train.settings import TrainSettings
-from node2seq.train.fitter import fit
+
 
 def test_what_a_run_folder_holds(finished: Path):
     found = {path.name for path in finished.iterdir()}
@@ -94,7 +83,10 @@ def test_more_options_with_their_defaults_make_no_other_run(karate: RunConfig):
     plus = replace(karate, model="node2seq-plus", options={**vars(karate.options), **FORMER})
     assert plus.model == "node2seq-plus"
     assert plus.differences(karate) == karate.differences(plus) == []
-    assert replace(plus, options={**vars(plus.options), "smoothing": 2}).differences(karate) == ["model", "options"]
+    assert replace(plus, options={**vars(plus.options), "smoothing": 2}).differences(karate) == [
+        "model",
+        "options",
+    ]
 
 
 def test_a_config_of_before_trains_the_network_that_it_needs(karate: RunConfig, tmp_path: Path):

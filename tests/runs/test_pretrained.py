@@ -10,9 +10,9 @@ from torch import nn
 
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
+from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.pretrained import from_pretrained, save_pretrained
 from node2seq.runs.training import train_run
-from node2seq.runs.folder import RunConfig, Source
 from node2seq.train.settings import TrainSettings
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])

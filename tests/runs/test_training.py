@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,15 +19,13 @@ from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.network import Network
-from node2seq.runs import training
+from node2seq.runs.folder import RunConfig, RunFolder, Source
+from node2seq.runs.inference import load_model
+from node2seq.runs.training import Stopped, train_run
 from node2seq.train import metrics
-from node2seq.runs.inference import evaluate_run, load_model, predict_run
-from node2seq.runs.training import Stopped
-from node2seq.runs.folder import RunResult
-from node2seq.runs.training import train_run
-from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
-from node2seq.train.settings import TrainSettings
 from node2seq.train.fitter import fit
+from node2seq.train.settings import TrainSettings
+
 
 def weights(path: Path) -> bytes:
     return (path / "model.safetensors").read_bytes()
@@ -53,6 +50,13 @@ def test_a_run_is_the_same_as_fit(karate: RunConfig, finished: Path):
     assert outcome.best_epoch == result.best.epoch
     for name, tensor in load_model(RunFolder(finished)).state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name])
+
+
+def test_each_epoch_is_a_json_object_as_soon_as_it_ends(karate: RunConfig, finished: Path, tmp_path: Path):
+    seen = []
+    train_run(karate, tmp_path / "run", on_epoch=lambda _: seen.append(RunFolder(tmp_path / "run").history))
+    final = RunFolder(finished).history
+    assert seen == [final[: epoch + 1] for epoch in range(12)]
 
 
 @pytest.mark.parametrize("epoch", [1, 6, 11])
@@ -97,7 +101,9 @@ def test_resuming_where_nothing_is_starts(karate: RunConfig, finished: Path, tmp
     assert weights(tmp_path / "run") == weights(finished)
 
 
-def test_a_full_disk_while_training_leaves_a_run_that_goes_on(karate: RunConfig, finished: Path, tmp_path: Path, monkeypatch):
+def test_a_full_disk_while_training_leaves_a_run_that_goes_on(
+    karate: RunConfig, finished: Path, tmp_path: Path, monkeypatch
+):
     path = tmp_path / "run"
     real, calls = os.fsync, []
 

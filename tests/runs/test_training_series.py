@@ -11,11 +11,9 @@ import pytest
 
 from node2seq.errors import Node2SeqError
 from node2seq.runs import training
-from node2seq.runs.folder import RunConfig, RunFolder, Source
+from node2seq.runs.folder import RunConfig, RunFolder, RunResult, Source
 from node2seq.runs.inference import evaluate_run
-from node2seq.runs.training import Stopped
-from node2seq.runs.folder import RunResult
-from node2seq.runs.training import RunStart, train_run, train_series
+from node2seq.runs.training import RunStart, Stopped, train_run, train_series
 from node2seq.train.progress import EpochRecord
 from node2seq.train.settings import TrainSettings
 
