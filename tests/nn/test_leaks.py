@@ -3,6 +3,7 @@
 import gc
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -82,6 +83,43 @@ def test_the_layer(backend: str, readout: str, hops: int) -> None:
     assert_nothing_stays(training_step(conv), new_graphs())
 
 
+def without_loops(edges: Tensor) -> Tensor:
+    """The same number of entries in each graph, so that all need the same scratch memory."""
+    return torch.stack([edges[0], torch.where(edges[0] == edges[1], (edges[1] + 1) % NODES, edges[1])])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("hops", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_edges_that_carry_something(backend: str, hops: int) -> None:
+    torch.manual_seed(0)
+    conv = Node2SeqConv(CHANNELS, 4, hops=hops, edge_dim=2, backend=backend)
+    x, weight, attr = torch.randn(NODES, CHANNELS), torch.rand(400), torch.rand(400, 2)
+
+    def step(edges: Tensor) -> None:
+        conv.zero_grad(set_to_none=False)
+        conv(x, edges, weight, attr).square().sum().backward()
+
+    assert_nothing_stays(step, map(without_loops, new_graphs()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcn", "gat", "gin", "cheby"])
+def test_networks_whose_edges_carry_something(name: str) -> None:
+    torch.manual_seed(0)
+    edge_dim = 2 if "edge_attr" in MODELS[name].carried else None
+    network = MODELS[name](CHANNELS, 4, CLASSES, edge_dim=edge_dim)
+    x, values = (
+        torch.randn(NODES, CHANNELS),
+        {"edge_weight": torch.rand(400), "edge_attr": torch.rand(400, 2)},
+    )
+
+    def step(edges: Tensor) -> None:
+        network.zero_grad(set_to_none=False)
+        network(x, edges, **{key: values[key] for key in MODELS[name].carried}).square().sum().backward()
+
+    assert_nothing_stays(step, map(without_loops, new_graphs()))
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -102,7 +140,7 @@ def test_other_forms_of_edges(form: Callable[[Tensor], Tensor]) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_network(backend: str, name: str) -> None:
     torch.manual_seed(0)
-    options = {"backend": backend} if "backend" in option_types(name) else {}
+    options: dict[str, Any] = {"backend": backend} if "backend" in option_types(name) else {}
     assert_nothing_stays(training_step(MODELS[name](CHANNELS, 4, CLASSES, **options)), new_graphs())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -88,7 +90,7 @@ def karate_with_words() -> Data:
 READERS = [name for name, model in MODELS.items() if "reads_sparse_rows" in vars(model)]
 
 
-def model_of(name: str, seed: int = 0, **options: object) -> nn.Module:
+def model_of(name: str, seed: int = 0, **options: Any) -> nn.Module:
     torch.manual_seed(seed)
     return MODELS[name](COLUMNS, 8, 4, **options).double()  # pyright: ignore[reportCallIssue]
 

@@ -20,7 +20,7 @@ def graph() -> tuple[Tensor, Tensor]:
     return x, literal.random_graph(1, undirected=False)
 
 
-def network(**options: object) -> Node2SeqPlus:
+def network(**options: Any) -> Node2SeqPlus:
     torch.manual_seed(5)
     return Node2SeqPlus(6, 8, 3, **options).double()
 

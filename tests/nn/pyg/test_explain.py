@@ -77,7 +77,7 @@ def test_the_fused_path_runs_unless_someone_listens():
 
 def test_a_subclass_with_messages_of_its_own_is_heard():
     class Half(Node2SeqConv):
-        def message(self, x_j, alpha):
+        def message(self, x_j, alpha):  # pyright: ignore[reportIncompatibleMethodOverride]
             return 0.5 * x_j
 
     torch.manual_seed(0)
