@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import typer
 
 _EXTRAS = {"safetensors", "polars", "rich"}
+# torch has no type of its own for a processor's memory.
+_OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")
 
 
 def echo(line: str, *, error: bool = False) -> None:
@@ -85,7 +88,9 @@ class Command:
         except KeyboardInterrupt as stop:
             # A run that could save its state says so, and knows the signal that asked for it.
             status, message = getattr(stop, "exit_status", 130), str(stop) or "Stopped."
-        except MemoryError:
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not _OUT_OF_MEMORY.search(str(error)):
+                raise
             status, message = 2, "Error: there is not enough memory for this graph and model."
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]

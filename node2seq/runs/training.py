@@ -35,7 +35,7 @@ from node2seq.train.inputs import (
     graph_tensors,
     split_parts,
 )
-from node2seq.train.memory import runs_that_fit
+from node2seq.train.memory import check_model_size, runs_that_fit
 from node2seq.train.progress import EpochRecord
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
@@ -235,9 +235,12 @@ class _Session:
         graph = self.graph
         split = make_split(graph.data, config.split_rule, config.seed)
         channels = graph.data.num_node_features, len(graph.class_names)
+        edge_dim, network = edge_dim_of(graph.data), MODELS[config.model]
+        check_model_size(
+            network, config.options, channels, edge_dim, int(graph.data.num_nodes or 0), self.device
+        )
         torch.manual_seed(config.seed)
-        edge_dim = edge_dim_of(graph.data)
-        model = MODELS[config.model].with_options(*channels, config.options, edge_dim).to(self.device)
+        model = network.with_options(*channels, config.options, edge_dim).to(self.device)
         x, _, y = graph_tensors(model, self.data)
         if not self._new_models:  # the first: all runs have the same graph
             check_features(x)

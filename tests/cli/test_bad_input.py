@@ -44,6 +44,19 @@ BAD = {
         "Error: --set lr='fast': it should be a number. Give a value of that kind.",
     ),
     "kernel of nothing": ([*KARATE, "--set", "kernel_size=0"], "Error: kernel_size=0: "),
+    "kernel longer than the graph": (
+        [*KARATE, "--set", "kernel_size=100000"],
+        "Error: kernel_size=100000: the graph has 34 nodes, so no node has that many neighbours. "
+        "Give a small number, such as 3.",
+    ),
+    "model larger than the memory": (
+        ["train", "karate", "--set", "hidden_channels=10000000"],
+        "Error: hidden_channels=10000000, kernel_size=3: training this model takes about ",
+    ),
+    "model larger than can be counted": (
+        ["train", "karate", "--set", "hidden_channels=100000000000000000000"],
+        "Error: hidden_channels=100000000000000000000, kernel_size=3: training this model takes too much",
+    ),
     "dropout of everything": ([*KARATE, "--set", "dropout=1"], "Error: dropout"),
     "no epochs": (
         ["train", "karate", "--epochs", "0"],

@@ -186,12 +186,15 @@ def test_a_run_is_built_measured_and_written_once(karate: RunConfig, tmp_path: P
             read.append(path.name)
         return open_path(path, mode, *args, **kwargs)
 
-    monkeypatch.setattr(Network, "_make", lambda *args: built.append(args) or make(*args))
+    monkeypatch.setattr(
+        Network, "_make", lambda *args: built.append(torch.empty(0).device.type) or make(*args)
+    )
     monkeypatch.setattr(metrics, "measure", lambda *args: measured.append(args) or measure(*args))
     monkeypatch.setattr(Path, "open", watched)
     monkeypatch.setattr(Path, "read_bytes", lambda path: watched(path, "rb").read())
     result = train_run(karate, tmp_path / "run")
-    assert len(built) == 1
+    # Before, the sizes are worked out without memory.
+    assert built == ["meta", "cpu"]
     assert len(measured) == len(result.metrics) == 3
     assert not {"config.json", "split.json", "metrics.jsonl", "model.safetensors"} & set(read)
     assert RunFolder(tmp_path / "run").result == result
