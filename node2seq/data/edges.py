@@ -1,4 +1,4 @@
-"""Clean lists of edges: remove self loops and duplicates, add reverse edges; find connected components."""
+"""Lists of edges and what they carry: cleaned of self loops and duplicates, with reverse edges."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from node2seq.data.tabular import first_few
+
 
 @dataclass(frozen=True)
 class EdgeCounts:
@@ -16,6 +18,33 @@ class EdgeCounts:
     given: int
     self_loops: int
     duplicates: int
+
+
+@dataclass(frozen=True)
+class CarriedColumns:
+    """The columns of what edges carry."""
+
+    weight: str | None
+    features: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, each once."""
+        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
+
+    def __str__(self) -> str:
+        parts = [] if self.weight is None else [f"{self.weight!r} as weight"]
+        if self.features:
+            parts.append(f"{first_few(self.features)} as features")
+        return " and ".join(parts)
+
+    def apart(self, values: Tensor) -> dict[str, Tensor]:
+        """The columns [E, V] as a graph has them."""
+        place = {name: number for number, name in enumerate(self.names)}
+        found = {} if self.weight is None else {"edge_weight": values[:, place[self.weight]].contiguous()}
+        if self.features:
+            found["edge_attr"] = values[:, [place[name] for name in self.features]]
+        return found
 
 
 def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -> tuple[Tensor, EdgeCounts]:

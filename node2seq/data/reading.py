@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.edges import EdgeCounts, clean_edges, clean_valued_edges
+from node2seq.data.edges import CarriedColumns, EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.encoding import (
     Encoding,
     choose_encoding,
@@ -67,7 +67,30 @@ class _NodeTable:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How the tables are read; see :func:`read_graph`."""
+    """How the tables are read.
+
+    Args:
+        label (str, optional): The column of ``nodes`` to predict; empty cells are unlabelled nodes, ``y`` =
+            −1.
+        source (str, optional): Column of the edges' sources. If not given, it is found by its usual names, as
+            are ``target`` and, in the nodes file, ``id``.
+        target (str, optional): Column of the edges' targets.
+        id (str, optional): Column of the nodes' ids.
+        split (str, optional): Column of the nodes with ``train``, ``val``, ``test`` or nothing.
+        directed (bool, optional): Keep the direction of the edges. (default: False, or the schema's)
+        fill (str or float, optional): The value for missing numbers: ``"mean"`` or a number. A missing
+            category is then all zero. If not given, a missing value is an error.
+        features (list of str, optional): The feature columns; all but id, label and split if not given.
+        categorical (list of str): Feature columns that hold categories although they look like numbers.
+        ignore (list of str): Columns to leave out.
+        schema (dict, optional): ``data.schema`` of another graph: encode this one in the same way. It sets
+            the features, classes, fill values and scales, and ``split`` is not used.
+        standardize (bool): Bring columns of numbers to mean 0 and standard deviation 1. Zeros and ones stay
+            as they are; columns of which half of the cells are zero are divided by their largest size. The
+            schema keeps the scales of this graph for others. (default: False)
+        edge_weight (str, optional): Column of ``edges`` with a weight for each edge.
+        edge_features (list of str): Columns of ``edges`` with numbers that describe each edge.
+    """
 
     label: str | None = None
     source: str | None = None
@@ -90,21 +113,9 @@ def read_graph(
     nodes: str | os.PathLike[str] | None = None,
     label: str | None = None,
     *,
-    source: str | None = None,
-    target: str | None = None,
-    id: str | None = None,
-    split: str | None = None,
-    directed: bool | None = None,
-    fill: str | float | None = None,
-    features: Sequence[str] | None = None,
-    categorical: Sequence[str] = (),
-    ignore: Sequence[str] = (),
     delimiter: str | None = None,
-    schema: dict[str, Any] | None = None,
-    standardize: bool = False,
-    edge_weight: str | None = None,
-    edge_features: Sequence[str] = (),
     say: Say | None = None,
+    **options: Any,
 ) -> Data:
     """Read a graph from a file of edges and an optional file of nodes.
 
@@ -119,26 +130,11 @@ def read_graph(
         nodes (path, optional): The file of nodes.
         label (str, optional): The column of ``nodes`` to predict; empty cells are unlabelled nodes, ``y`` =
             −1.
-        source (str, optional): Column of the edges' sources. If not given, it is found by its usual names, as
-            are ``target`` and, in the nodes file, ``id``.
-        target (str, optional): Column of the edges' targets.
-        id (str, optional): Column of the nodes' ids.
-        split (str, optional): Column of the nodes with ``train``, ``val``, ``test`` or nothing.
-        directed (bool, optional): Keep the direction of the edges. (default: False, or the schema's)
-        fill (str or float, optional): The value for missing numbers: ``"mean"`` or a number. A missing
-            category is then all zero. If not given, a missing value is an error.
-        features (list of str, optional): The feature columns; all but id, label and split if not given.
-        categorical (list of str): Feature columns that hold categories although they look like numbers.
-        ignore (list of str): Columns to leave out.
         delimiter (str, optional): What separates the cells of a CSV or TSV file.
-        schema (dict, optional): ``data.schema`` of another graph: encode this one in the same way. It sets
-            the features, classes, fill values and scales, and ``split`` is not used.
-        standardize (bool): Bring columns of numbers to mean 0 and standard deviation 1. Zeros and ones stay
-            as they are; columns of which half of the cells are zero are divided by their largest size. The
-            schema keeps the scales of this graph for others. (default: False)
-        edge_weight (str, optional): Column of ``edges`` with a weight for each edge.
-        edge_features (list of str): Columns of ``edges`` with numbers that describe each edge.
         say (callable, optional): Called with a line before each step that may take a while.
+        **options: Other fields of :class:`ReadOptions`: ``source``, ``target``, ``id``, ``split``,
+            ``directed``, ``fill``, ``features``, ``categorical``, ``ignore``, ``schema``, ``standardize``,
+            ``edge_weight`` and ``edge_features``.
 
     Returns:
         Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them; ``node_ids`` (array
@@ -150,33 +146,21 @@ def read_graph(
         raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
-    options = ReadOptions(
-        label,
-        source,
-        target,
-        id,
-        split,
-        directed,
-        fill,
-        features,
-        categorical,
-        ignore,
-        schema,
-        standardize,
-        edge_weight,
-        edge_features,
-    )
-    return build_graph(edge_table, node_table, options, say or _silent)
+    return build_graph(edge_table, node_table, _options(label, options), say or _silent)
 
 
 def from_frames(edges: Any, nodes: Any = None, label: str | None = None, **options: Any) -> Data:
     """Make a graph from polars or pandas DataFrames or dicts of columns; options as in :func:`read_graph`."""
     node_table = None if nodes is None else table_of(nodes, "the nodes frame")
     say: Say = options.pop("say", None) or _silent
+    return build_graph(table_of(edges, "the edges frame"), node_table, _options(label, options), say)
+
+
+def _options(label: str | None, given: dict[str, Any]) -> ReadOptions:
     known = [field.name for field in fields(ReadOptions)]
-    if unknown := sorted(set(options) - set(known)):
+    if unknown := sorted(set(given) - set(known)):
         raise Node2SeqError(f"option {unknown[0]!r}", "no such option", f"Take one of {', '.join(known)}")
-    return build_graph(table_of(edges, "the edges frame"), node_table, ReadOptions(label, **options), say)
+    return ReadOptions(label, **given)
 
 
 def _silent(line: str) -> None:
@@ -219,14 +203,7 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     say("merging duplicate edges")
     if carried.names:
         notes.append(f"edges carry {carried}")
-        values = torch.from_numpy(read_numbers(edges.read(carried.names), edges.title))
-        edge_index, values, counts = clean_valued_edges(
-            torch.from_numpy(numbers), values, len(node_ids), directed=directed
-        )
-        data = Data(edge_index=edge_index, num_nodes=len(node_ids), **carried.apart(values))
-    else:
-        edge_index, counts = clean_edges(torch.from_numpy(numbers), len(node_ids), directed=directed)
-        data = Data(edge_index=edge_index, num_nodes=len(node_ids))
+    data, counts = _clean(torch.from_numpy(numbers), edges, carried, len(node_ids), directed)
     class_names = [] if schema is None else schema["class_names"]
     if read is not None and read.label is not None:
         known = None if schema is None else class_names
@@ -236,7 +213,8 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
             for part, mask in read_split(read.frame[read.split], labels.y, read.title, notes).items():
                 data[f"{part}_mask"] = torch.from_numpy(mask)
     say("encoding the features")
-    data.x, encoding = _features(read, edge_index, len(node_ids), options, schema, notes)
+    assert data.edge_index is not None
+    data.x, encoding = _features(read, data.edge_index, len(node_ids), options, schema, notes)
     data.node_ids = node_ids.to_numpy()
     data.class_names = class_names
     columns = {"source": source, "target": target, "id": read and read.id, "label": read and read.label}
@@ -247,41 +225,26 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     return data
 
 
-@dataclass(frozen=True)
-class _Carried:
-    """The columns of what edges carry."""
-
-    weight: str | None
-    features: list[str]
-
-    @property
-    def names(self) -> list[str]:
-        """All of them, each once."""
-        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
-
-    def __str__(self) -> str:
-        parts = [] if self.weight is None else [f"{self.weight!r} as weight"]
-        if self.features:
-            parts.append(f"{first_few(self.features)} as features")
-        return " and ".join(parts)
-
-    def apart(self, values: Tensor) -> dict[str, Tensor]:
-        """The columns [E, V] as a graph has them."""
-        place = {name: number for number, name in enumerate(self.names)}
-        found = {} if self.weight is None else {"edge_weight": values[:, place[self.weight]].contiguous()}
-        if self.features:
-            found["edge_attr"] = values[:, [place[name] for name in self.features]]
-        return found
+def _clean(
+    edge_index: Tensor, edges: LazyTable, carried: CarriedColumns, num_nodes: int, directed: bool
+) -> tuple[Data, EdgeCounts]:
+    """A graph of the edges, cleaned, with what they carry, and what cleaning took away."""
+    if not carried.names:
+        edge_index, counts = clean_edges(edge_index, num_nodes, directed=directed)
+        return Data(edge_index=edge_index, num_nodes=num_nodes), counts
+    values = torch.from_numpy(read_numbers(edges.read(carried.names), edges.title))
+    edge_index, values, counts = clean_valued_edges(edge_index, values, num_nodes, directed=directed)
+    return Data(edge_index=edge_index, num_nodes=num_nodes, **carried.apart(values)), counts
 
 
 def _carried_columns(
     edges: LazyTable, ends: tuple[str, str], options: ReadOptions, schema: dict[str, Any] | None
-) -> _Carried:
+) -> CarriedColumns:
     if schema is None:
-        carried = _Carried(options.edge_weight, list(dict.fromkeys(options.edge_features)))
+        carried = CarriedColumns(options.edge_weight, list(dict.fromkeys(options.edge_features)))
     else:
         own = schema.get("edges", {"weight": None, "features": []})
-        carried = _Carried(own["weight"], own["features"])
+        carried = CarriedColumns(own["weight"], own["features"])
     for name in carried.names:
         if name not in edges.names:
             raise missing_column(edges, "edge_weight" if name == carried.weight else "edge_features", name)

@@ -68,24 +68,18 @@ def rank(
         return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed, edges)
     with torch.no_grad():
         added = None if edges is None else edges.score(given, sequences)
-        if hops == 1 and edges is not None:
-            ranking = _score_and_rank(backend, query, key, union, added)
-        elif hops == 1 and hasattr(backend, "score_and_rank"):
+        if hops == 1 and edges is None and hasattr(backend, "score_and_rank"):
             ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
         elif hops == 1:
-            ranking = _score_and_rank(backend, query, key, union)
+            ranking = _score_and_rank(backend, query, key, union, added)
         elif torch.compiler.is_compiling():
             ranking = _select_exported(query, key, union, hops, threshold, joint)
-        elif is_transformed():  # vmap has no place for shapes that depend on values
-            graph = union.rows.ptr, union.rows.target, union.index
-            positions = Positions(*select_dense(query, key, *graph, hops, threshold, joint))
-            ranking = Ranking(union, union.with_sources(positions.node), lambda: positions)
+        elif is_transformed():
+            ranking = _select_densely(query, key, union, hops, threshold, joint)
         else:
             candidates = candidates_of(sequences, hops).copies(runs)
-            if edges is not None:
-                choose = partial(select, backend, added=added)
-            else:
-                choose = backend.select if hasattr(backend, "select") else partial(select, backend)
+            has_own = edges is None and hasattr(backend, "select")
+            choose = backend.select if has_own else partial(select, backend, added=added)
             ranking = choose(query, key, union, candidates, threshold, joint)
         if order != "attention":
             ranking = rearrange(ranking, hops, seed, parallel=edges is not None)
@@ -160,6 +154,15 @@ def _score_and_rank(
         order = rank_parallel(backend, score, ties[sequences.index], sequences)
     ranked = sequences.reorder(order)
     return Ranking(sequences, ranked, lambda: Positions(ranked.index, score[order], order))
+
+
+def _select_densely(
+    query: Tensor, key: Tensor, sequences: Sequences, hops: int, threshold: float | Tensor, joint: bool
+) -> Ranking:
+    """For transforms of ``torch.func``: vmap has no place for shapes that depend on values."""
+    graph = sequences.rows.ptr, sequences.rows.target, sequences.index
+    positions = Positions(*select_dense(query, key, *graph, hops, threshold, joint))
+    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
 
 
 def _select_exported(

@@ -146,6 +146,8 @@ class Node2SeqConv(SequenceMessages):
           :class:`Trace`
     """
 
+    order_seed: Tensor | None
+
     def __init__(
         self,
         in_channels: int | tuple[int, int],
@@ -183,10 +185,8 @@ class Node2SeqConv(SequenceMessages):
         )
         super().__init__(**kwargs)
         self.in_channels = in_channels if isinstance(in_channels, int) else tuple(in_channels)
-        self.out_channels = out_channels
-        self.kernel_size = kernel_size
-        self.readout = readout
-        self.hops = hops
+        self.out_channels, self.kernel_size = out_channels, kernel_size
+        self.readout, self.hops = readout, hops
         self.threshold: float | Tensor = float(threshold)  # or one for each of R runs, [R]
         self.root = root
         self.nonlocal_order = nonlocal_order
@@ -206,7 +206,6 @@ class Node2SeqConv(SequenceMessages):
         own_channels = out_channels if root == "projected" else pair[self._target]
         self.lin_root: Any = None if root == "none" else _linear(own_channels, out_channels)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
-        self.order_seed: Tensor | None
         self.register_buffer("order_seed", torch.zeros((), dtype=torch.int64) if order == "random" else None)
         self.reset_parameters()
 
@@ -269,43 +268,54 @@ class Node2SeqConv(SequenceMessages):
         fuses = is_plain and is_shared and self.root == "projected" and not carries
         root = ops.root_of(self.lin_root, self.bias) if fuses else None
         dtype = ops.storage_dtype(x_src)
-        convolution = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype)
+        then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, *values)
-            ranking = ops.rank(  # eqs. 2 to 4: the order of the neighbours
-                query,
-                key,
-                sequences,
-                hops=self.hops,
-                # Traced where nobody reads it, it would be one of the compiled graph's inputs all the same.
-                threshold=self.threshold if self.hops > 1 else 0.0,
-                joint=self.nonlocal_order == "joint",
-                order=self.order,
-                seed=self.order_seed,
-                edges=edges,
-                then=convolution if is_plain else None,
-                backend=self.backend,
-            )
+            ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
             weight = self.weight if self.taps == "full" else self._tap_matrices()
-            if is_plain:
-                given = (key, weight, ranking, self.readout, root, edges, dtype)
-                out, winner = ops.convolve(*given)  # eqs. 5 and 6
+            if is_plain:  # eqs. 5 and 6
+                out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges, dtype)
             else:
                 given = (query, key, weight, ranking, self.readout, edges)
                 out, winner = self.convolve_messages(edge_index, *given)
-            if root is None:  # eq. 7
-                own = x_dst if self.root == "input" else query
-                if self.lin_root is not None and own is not None:
-                    out = out + ops.project(self.lin_root, own)
-                out = ops.add_bias(out, self.bias)
-        results: list[Any] = [out.to(torch.promote_types(x_src.dtype, self.weight.dtype))]
-        if return_trace:
-            results.append(Trace.of(ranking, winner, edges, key.shape[:-2].numel()))
-        if return_attention_weights:
-            results.append(self._edges_and_scores(ranking))
-        return tuple(results) if len(results) > 1 else results[0]
+            if root is None:
+                out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
+        out = out.to(torch.promote_types(x_src.dtype, self.weight.dtype))
+        trace = Trace.of(ranking, winner, edges, key.shape[:-2].numel()) if return_trace else None
+        scores = self._edges_and_scores(ranking) if return_attention_weights else None
+        asked = [extra for extra in (trace, scores) if extra is not None]
+        return (out, *asked) if asked else out
+
+    def _rank(
+        self,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        edges: ops.EdgeValues | None,
+        then: ops.Convolution | None,
+    ) -> ops.Ranking:
+        return ops.rank(
+            query,
+            key,
+            sequences,
+            hops=self.hops,
+            # Traced where nobody reads it, it would be one of the compiled graph's inputs all the same.
+            threshold=self.threshold if self.hops > 1 else 0.0,
+            joint=self.nonlocal_order == "joint",
+            order=self.order,
+            seed=self.order_seed,
+            edges=edges,
+            then=then,
+            backend=self.backend,
+        )
+
+    def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
+        """What is added for each node's own features, and the bias."""
+        if self.lin_root is not None and own is not None:
+            out = out + ops.project(self.lin_root, own)
+        return ops.add_bias(out, self.bias)
 
     def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size) -> Tensor:
         """The targets' projections; of targets without features, zeros that nothing depends on."""
