@@ -32,7 +32,8 @@ def rearrange(ranking: Ranking, hops: int, seed: Tensor | None, *, parallel: boo
         word = _word_of_each(seed, positions.node, sequences).long()
         place, places = reference.precedence(-word), word.numel()
     # Numbers that are all different where no edges are parallel: ONNX has no sort that is stable.
-    positions = positions.reorder((target * places + place).argsort(stable=parallel))
+    number = target * places + place
+    positions = positions.reorder(number.argsort(stable=True) if parallel else number.argsort())
     if hops == 1:
         return Ranking(sequences, sequences.reorder(positions.entry), lambda: positions)
     return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
