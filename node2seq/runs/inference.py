@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from node2seq.environment import pick_device
+from node2seq.environment import pick_device, threads_for
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.graph import Say, open_again, open_new
 from node2seq.runs.pretrained import build_model, load_weights
@@ -22,7 +22,8 @@ def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = No
     folder = RunFolder(path)
     model = load_model(folder, device)
     graph = open_again(folder, say)
-    return evaluate_parts(model, graph.data, measured_parts(folder.split, with_rest=True))
+    with threads_for(graph.data):
+        return evaluate_parts(model, graph.data, measured_parts(folder.split, with_rest=True))
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,13 @@ def predict_run(
     model = load_model(folder, device)
     own = edges is None and nodes is None
     graph = open_again(folder, say) if own else open_new(folder, edges, nodes, say)
-    return Prediction(
-        node_ids=graph.node_ids,
-        class_names=folder.config["graph"]["class_names"],
-        probabilities=predict(model, graph.data).cpu(),
-        embeddings=embed(model, graph.data).cpu() if embeddings else None,
-    )
+    with threads_for(graph.data):
+        return Prediction(
+            node_ids=graph.node_ids,
+            class_names=folder.config["graph"]["class_names"],
+            probabilities=predict(model, graph.data).cpu(),
+            embeddings=embed(model, graph.data).cpu() if embeddings else None,
+        )
 
 
 def load_model(folder: RunFolder, device: str = "auto") -> nn.Module:

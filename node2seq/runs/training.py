@@ -19,7 +19,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import Split, make_split
-from node2seq.environment import describe, pick_device
+from node2seq.environment import describe, pick_device, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -214,7 +214,7 @@ class _Session:
             check_start(folder, config, resume)
             new = None
             if not folder.exists:
-                self._graph = self._graph or open_graph(config.source, config.row_normalize, say, data)
+                self._open_graph(config, held, say, data)
                 new = self._new_run(config)  # what cannot be trained on leaves no folder behind
             make_folder(folder.path)
             held.enter_context(locked(folder.path))
@@ -225,10 +225,15 @@ class _Session:
                 folder.write_config(config, described, split)
                 self._new_models[folder.path] = model
             elif not folder.finished:
-                own = folder.run
-                self._graph = self._graph or open_graph(own.source, own.row_normalize, say, data)
-                check_same_graph(folder, self._graph)
+                self._open_graph(folder.run, held, say, data)
+                check_same_graph(folder, self.graph)
             self.folders.append(folder)
+
+    def _open_graph(self, config: RunConfig, held: ExitStack, say: Say | None, data: Data | None) -> None:
+        """Read the graph of all runs, unless it was read for an earlier one."""
+        if self._graph is None:
+            self._graph = open_graph(config.source, config.row_normalize, say, data)
+            held.enter_context(threads_for(self._graph.data))
 
     def _new_run(self, config: RunConfig) -> tuple[Split, nn.Module, dict[str, Any]]:
         """The split and the untrained model of a run that can be trained, and what config.json will say."""

@@ -52,6 +52,37 @@ def test_a_run_is_the_same_as_fit(karate: RunConfig, finished: Path):
         assert torch.equal(tensor, model.state_dict()[name])
 
 
+def test_a_small_graph_takes_one_thread_so_that_bits_do_not_depend_on_their_number(real_data, tmp_path: Path):
+    """Texas has products and sums that two threads cut up in another way than one."""
+    real_data("texas", load)
+    settings = TrainSettings(epochs=4)
+    config = RunConfig(Source("texas"), "gcn", {"hidden_channels": 64}, settings)
+    before, seen = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            train_run(
+                config, tmp_path / str(threads), on_epoch=lambda _: seen.append(torch.get_num_threads())
+            )
+            assert torch.get_num_threads() == threads
+            assert RunFolder(tmp_path / str(threads)).config["environment"]["threads"] == 1
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1] * 8
+    assert weights(tmp_path / "1") == weights(tmp_path / "2")
+
+
+def test_a_large_graph_takes_all_threads(monkeypatch: pytest.MonkeyPatch, karate: RunConfig, tmp_path: Path):
+    monkeypatch.setattr("node2seq.environment._FEW_ENTRIES", 10)
+    before, seen = torch.get_num_threads(), set()
+    try:
+        torch.set_num_threads(2)
+        train_run(karate, tmp_path / "run", on_epoch=lambda _: seen.add(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {2}
+
+
 def test_each_epoch_is_a_json_object_as_soon_as_it_ends(karate: RunConfig, finished: Path, tmp_path: Path):
     seen = []
     train_run(karate, tmp_path / "run", on_epoch=lambda _: seen.append(RunFolder(tmp_path / "run").history))
