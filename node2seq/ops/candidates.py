@@ -24,7 +24,7 @@ _MEMORY_PER_KEPT_ENTRY_ON_GPU = 64
 
 
 class Candidates:
-    """For every node, the nodes with a path of two to ``hops`` edges to it and none of one.
+    """For every node, the other nodes with a path of two to ``hops`` edges to it and none of one.
 
     Args:
         sequences (Sequences): The neighbours of each node in a square graph.

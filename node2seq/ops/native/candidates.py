@@ -28,7 +28,7 @@ class Lists:
 
 
 def find_lists(sequences: Sequences, hops: int, most: int) -> Lists | None:
-    """For every node, those with a path of two to ``hops`` edges to it and none of one.
+    """For every node, the others with a path of two to ``hops`` edges to it and none of one.
 
     Args:
         sequences (Sequences): The neighbours of each node in a square graph.

@@ -69,6 +69,14 @@ def test_edges_that_carry_something():
     )
     out = conv(X, EDGES, weight, attr)
     assert_same_up_to_rounding(out, torch.stack([conv(one, EDGES, weight, attr) for one in X]))
+    _, trace = conv(X, EDGES, weight, attr, return_trace=True)
+    for number, one in enumerate(X):
+        _, alone = conv(one, EDGES, weight, attr, return_trace=True)
+        start, end = trace.ptr[9 * number], trace.ptr[9 * number + 9]
+        assert torch.equal(trace.edge[start:end], alone.edge)
+    conv.register_message_forward_hook(lambda *_: None)
+    with pytest.raises(Node2SeqError, match="single messages of 3 graphs"):
+        conv(X, EDGES, weight, attr)
 
 
 def test_hooks_see_a_message_for_each_edge_of_each_graph():
