@@ -25,6 +25,7 @@ from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult
 from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
+from node2seq.runs.inference import load_model
 from node2seq.runs.pretrained import build_model
 from node2seq.storage import append_line, locked, make_folder, remove_leftovers
 from node2seq.train.inputs import (
@@ -224,7 +225,9 @@ class _Session:
                 split, model, described = new
                 folder.write_config(config, described, split)
                 self._new_models[folder.path] = model
-            elif not folder.finished:
+            elif folder.finished:
+                load_model(folder, "cpu")  # what cannot be used is not finished: say so
+            else:
                 self._open_graph(folder.run, held, say, data)
                 check_same_graph(folder, self.graph)
             self.folders.append(folder)

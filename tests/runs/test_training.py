@@ -90,6 +90,14 @@ def test_each_epoch_is_a_json_object_as_soon_as_it_ends(karate: RunConfig, finis
     assert seen == [final[: epoch + 1] for epoch in range(12)]
 
 
+def test_a_finished_run_with_damaged_weights_is_not_resumed(karate: RunConfig, copied: Path):
+    content = bytearray(weights(copied))
+    content[-1] ^= 1
+    (copied / "model.safetensors").write_bytes(content)
+    with pytest.raises(Node2SeqError, match=r"model\.safetensors: its checksum .* restore it from a copy"):
+        train_run(karate, copied, resume=True)
+
+
 @pytest.mark.parametrize("epoch", [1, 6, 11])
 def test_stopped_and_resumed_is_bit_identical(karate: RunConfig, epoch: int, finished: Path, tmp_path: Path):
     path = tmp_path / "run"
