@@ -28,6 +28,7 @@ from node2seq.data import (
     summarise,
     write_graph,
 )
+from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
 from node2seq.runs.graph import read_source
 
@@ -87,6 +88,7 @@ def fetch(flags: DataFetchFlags) -> None:
 
 def export(flags: DataExportFlags) -> None:
     """Write a data set as files."""
+    check_tables([flags.edges, flags.nodes], force=flags.force)  # before the work, not after it
     with _steps(quiet=False) as say:
         data = load(flags.name, root=flags.data_root, say=say)
     split = None if flags.seed is None else make_split(data, seed=flags.seed)

@@ -126,6 +126,10 @@ def _json() -> Any:
     return flag(False, "Print one JSON object and nothing else.", "--json")
 
 
+def _force() -> Any:
+    return flag(False, "Replace files that exist.")
+
+
 def _metric() -> Any:
     return flag(
         None,
@@ -301,6 +305,7 @@ class PredictFlags:
     embeddings: Path | None = flag(
         None, "Also write the nodes' embeddings, .csv, .tsv or .parquet.", shown="none"
     )
+    force: bool = _force()
     device: str = _device()
     as_json: bool = _json()
 
@@ -387,6 +392,7 @@ class DataExportFlags:
     edges: Path = flag(..., "File to write the edges into: .csv, .tsv or .parquet.", shown=False)
     nodes: Path = flag(..., "File to write the nodes into.", shown=False)
     seed: int | None = flag(None, "Also write the split of this seed.", shown="no split")
+    force: bool = _force()
     data_root: Path | None = _data_root()
 
 

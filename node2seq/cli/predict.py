@@ -7,16 +7,14 @@ from pathlib import Path
 
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import PredictFlags
-from node2seq.data.interop import check_table_name, write_table
-from node2seq.errors import Node2SeqError
+from node2seq.data.interop import check_tables, write_table
 from node2seq.runs.inference import Prediction, predict_run
 
 
 def predict(flags: PredictFlags) -> None:
     """Predict every node and write the tables."""
-    for table in (flags.out, flags.embeddings):
-        if table is not None:
-            _check_table(table)  # before the work, not after it
+    tables = [table for table in (flags.out, flags.embeddings) if table is not None]
+    check_tables(tables, force=flags.force)  # before the work, not after it
     prediction = predict_run(
         flags.run,
         edges=flags.edges,
@@ -33,13 +31,6 @@ def predict(flags: PredictFlags) -> None:
         echo(json.dumps({"nodes": len(prediction.node_ids), **written}))
     else:
         echo(f"{len(prediction.node_ids)} nodes predicted: {flags.out}")
-
-
-def _check_table(path: Path) -> None:
-    """Refuse a file that could not be written in the end."""
-    check_table_name(path)
-    if not path.absolute().parent.is_dir():
-        raise Node2SeqError(str(path), "its folder does not exist", "Create it first")
 
 
 def write_predictions(path: Path, prediction: Prediction) -> None:

@@ -141,11 +141,30 @@ def write_graph(
     split: Split | None = None,
 ) -> None:
     """Write a graph into a file of edges and one of nodes, as CSV, TSV or Parquet by their names' endings."""
-    for frame, path in zip(to_frames(data, split), (Path(edges), Path(nodes)), strict=True):
+    paths = (Path(edges), Path(nodes))
+    check_tables(paths, force=True)
+    for frame, path in zip(to_frames(data, split), paths, strict=True):
         write_table(frame, path)
 
 
-def check_table_name(path: Path) -> None:
+def check_tables(paths: Sequence[Path], *, force: bool) -> None:
+    """Refuse files that could not be written in the end, or that would be lost.
+
+    Args:
+        paths: The files to write.
+        force: Whether those that exist may be replaced.
+    """
+    for number, path in enumerate(paths):
+        _check_table_name(path)
+        if path.resolve() in [other.resolve() for other in paths[:number]]:
+            raise Node2SeqError(str(path), "it is named for two tables", "Give each a file of its own")
+        if not path.absolute().parent.is_dir():
+            raise Node2SeqError(str(path), "its folder does not exist", "Create it first")
+        if path.exists() and not force:
+            raise Node2SeqError(str(path), "it exists", "Give another name, or --force to replace it")
+
+
+def _check_table_name(path: Path) -> None:
     """Refuse a name that says no format in which a table can be written."""
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
         raise Node2SeqError(
@@ -157,7 +176,7 @@ def check_table_name(path: Path) -> None:
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Write a frame as CSV, TSV or Parquet by the ending of its name."""
-    check_table_name(path)
+    _check_table_name(path)
     with replacing(path) as file:
         if path.suffix.lower() == ".parquet":
             frame.write_parquet(file)

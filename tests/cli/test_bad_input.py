@@ -123,6 +123,22 @@ BAD = {
         ["predict", "runs/none", "--out", "no/p.csv"],
         "Error: no/p.csv: its folder does not exist. Create it first.",
     ),
+    "predict over a file": (
+        ["predict", "runs/none", "--out", "there.csv"],
+        "Error: there.csv: it exists. Give another name, or --force to replace it.",
+    ),
+    "predict and embed into one file": (
+        ["predict", "runs/none", "--out", "p.csv", "--embeddings", "empty/../p.csv"],
+        "Error: empty/../p.csv: it is named for two tables. Give each a file of its own.",
+    ),
+    "export over a file": (
+        ["data", "export", "karate", "--edges", "e.csv", "--nodes", "there.csv"],
+        "Error: there.csv: it exists. Give another name, or --force to replace it.",
+    ),
+    "export into one file": (
+        ["data", "export", "karate", "--edges", "e.csv", "--nodes", "e.csv", "--force"],
+        "Error: e.csv: it is named for two tables. Give each a file of its own.",
+    ),
     "info of nothing": (
         ["info", "runs/none"],
         "Error: runs/none: there is no such run folder. Check the path.",
@@ -138,6 +154,7 @@ BAD = {
 def test_bad_input(cli, case: str, tmp_path: Path):
     command, message = BAD[case]
     (tmp_path / "empty").mkdir()
+    (tmp_path / "there.csv").write_text("mine\n")
     (tmp_path / "bad.toml").write_text("model = \n")
     (tmp_path / "key.toml").write_text('modle = "gcn"\n')
     (tmp_path / "setting.toml").write_text('[source]\nname = "karate"\n[settings]\nepoch = 3\n')

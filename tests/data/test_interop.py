@@ -64,7 +64,7 @@ def test_masks_and_splits_are_written(tmp_path):
     assert "End it in .csv, .tsv or .parquet" in str(caught.value)
     with pytest.raises(Node2SeqError) as caught:
         write_graph(karate, tmp_path / "no" / "e.csv", tmp_path / "n.csv")
-    assert "it cannot be written (No such file or directory)" in str(caught.value)
+    assert "its folder does not exist. Create it first" in str(caught.value)
 
 
 def test_masks_of_several_splits_are_not_written_as_one():
