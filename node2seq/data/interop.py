@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.edges import clean_edges
+from node2seq.data.edges import EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.reading import ReadReport, from_frames, is_directed, schema_of_matrix
 from node2seq.data.splits import Split, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def from_pyg(data: Data, *, directed: bool = False) -> Data:
     """Prepare a graph of PyTorch Geometric: no self loops or duplicates, and undirected unless ``directed``.
 
-    Takes ``edge_index``, ``x`` (structural features are made where there is none), ``y`` and masks.
+    Takes ``edge_index``, ``x`` (structural features are made where there is none), ``y``, masks, and what
+    edges carry: ``edge_weight`` and ``edge_attr``. Parallel edges that carry something stay what they are.
     """
     edge_index = data.edge_index
     if edge_index is None:
@@ -48,7 +49,7 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
             f"the graph has {n} nodes, numbered from 0",
             "Number the nodes by the rows of x",
         )
-    edges, counts = clean_edges(edge_index.long().cpu(), n, directed=directed)
+    edges, carried, counts = _clean(data, edge_index.long().cpu(), n, directed)
     report = ReadReport(counts)
     if data.x is None:
         x = structural_features(edges, n)
@@ -57,7 +58,7 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
         x = data.x.float().cpu().contiguous()
     if not bool(torch.isfinite(x).all()):
         raise Node2SeqError("x", "it holds NaN or infinite values", "Replace them")
-    prepared = Data(x=x, edge_index=edges)
+    prepared = Data(x=x, edge_index=edges, **carried)
     classes = 0
     if isinstance(data.y, Tensor):
         y = data.y.view(-1).long().cpu()
@@ -77,6 +78,31 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
     return prepared
 
 
+def _clean(
+    data: Data, edge_index: Tensor, nodes: int, directed: bool
+) -> tuple[Tensor, dict[str, Tensor], EdgeCounts]:
+    """The edges without loops and duplicates, what they carry, and the counts."""
+    given = {"edge_weight": data.edge_weight, "edge_attr": data.edge_attr}
+    given = {name: values.float().cpu() for name, values in given.items() if values is not None}
+    if not given:
+        edges, counts = clean_edges(edge_index, nodes, directed=directed)
+        return edges, {}, counts
+    for name, values in given.items():
+        if values.dim() > 2 or values.size(0) != edge_index.size(1):
+            raise Node2SeqError(
+                f"{name} of shape {list(values.shape)}",
+                f"the graph has {edge_index.size(1)} edges",
+                "Give a row for each edge",
+            )
+        if not bool(values.isfinite().all()):
+            raise Node2SeqError(name, "it holds NaN or infinite values", "Replace them")
+    table = torch.cat([values.view(-1, 1) if values.dim() == 1 else values for values in given.values()], 1)
+    edges, table, counts = clean_valued_edges(edge_index, table, nodes, directed=directed)
+    widths = [values.size(1) if values.dim() == 2 else 1 for values in given.values()]
+    parts = zip(given.items(), table.split(widths, dim=1), strict=True)
+    return edges, {name: part.reshape(-1, *values.shape[1:]) for (name, values), part in parts}, counts
+
+
 def to_pyg(data: Data) -> Data:
     """The tensors alone, for tools that expect nothing else in a ``Data``."""
     return Data(**{name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)})
@@ -85,8 +111,9 @@ def to_pyg(data: Data) -> Data:
 def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The graph as frames of edges and nodes, which :func:`from_frames` turns back into the same tensors.
 
-    Edges: ``source``, ``target``; each edge of an undirected graph once. Nodes: ``id``, ``label`` (null where
-    unlabelled), ``split`` if one is given or the graph has masks, and the features f0, f1, …
+    Edges: ``source``, ``target``; each edge of an undirected graph once; ``weight`` and the features e0, e1,
+    … where edges carry them. Nodes: ``id``, ``label`` (null where unlabelled), ``split`` if one is given or
+    the graph has masks, and the features f0, f1, …
     """
     import polars as pl
 
@@ -97,12 +124,15 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     ids = np.arange(data.x.size(0)) if ids is None else ids
     id_column = pl.Series("id", ids)
     source, target = data.edge_index.cpu()
-    if not is_directed(data):
-        once = source < target
-        source, target = source[once], target[once]
-    edges = pl.DataFrame(
-        [id_column.gather(source.numpy()).alias("source"), id_column.gather(target.numpy()).alias("target")]
-    )
+    kept = torch.ones_like(source, dtype=torch.bool) if is_directed(data) else source < target
+    ends = {"source": source[kept].numpy(), "target": target[kept].numpy()}
+    edges = pl.DataFrame([id_column.gather(end).alias(name) for name, end in ends.items()])
+    if data.edge_weight is not None:
+        edges = edges.with_columns(pl.Series("weight", data.edge_weight.cpu()[kept].numpy()))
+    if data.edge_attr is not None:
+        attr = data.edge_attr.cpu()[kept]
+        attr = attr[:, None] if attr.dim() == 1 else attr
+        edges = edges.with_columns(pl.Series(f"e{i}", attr[:, i].numpy()) for i in range(attr.size(1)))
     columns = [id_column]
     if isinstance(data.y, Tensor):
         names = held.get("class_names")

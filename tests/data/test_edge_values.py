@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from node2seq import Node2SeqError
 from node2seq import data as node2seq_data
@@ -149,3 +150,33 @@ def test_columns_that_cannot_be_values() -> None:
         read(EDGES, NODES, "kind", edge_features=["since", "nothere"])
     with pytest.raises(Node2SeqError, match="an end of each edge"):
         read(EDGES, NODES, "kind", edge_weight="source")
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_graph_of_pyg_keeps_what_its_edges_carry(directed: bool) -> None:
+    table = read(
+        EDGES, NODES, "kind", edge_weight="weight", edge_features=["since", "far"], directed=directed
+    )
+    edge_index = torch.tensor([[0, 1, 2, 1, 3, 0], [1, 2, 0, 0, 3, 1]])
+    weight = torch.tensor(EDGES["weight"])
+    attr = torch.tensor([[float(a), float(b)] for a, b in zip(EDGES["since"], EDGES["far"], strict=True)])
+    given = Data(x=table.x, edge_index=edge_index, edge_weight=weight, edge_attr=attr)
+    data = node2seq_data.from_pyg(given, directed=directed)
+    for name in ("edge_index", "edge_weight", "edge_attr"):
+        assert torch.equal(data[name], table[name]), name
+    given.edge_weight = weight[:-1]
+    with pytest.raises(Node2SeqError, match="edge_weight of shape"):
+        node2seq_data.from_pyg(given)
+    given.edge_weight = weight * torch.nan
+    with pytest.raises(Node2SeqError, match="NaN"):
+        node2seq_data.from_pyg(given)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_frames_come_back_as_the_same_graph(directed: bool) -> None:
+    options: dict[str, Any] = {"directed": directed, "edge_weight": "weight"}
+    data = read(EDGES, NODES, "kind", edge_features=["since", "far"], **options)
+    edges, nodes = node2seq_data.to_frames(data)
+    again = read(edges, nodes, "label", edge_features=["e0", "e1"], **options)
+    for name in ("edge_index", "edge_weight", "edge_attr"):
+        assert torch.equal(again[name], data[name]), name
