@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -39,8 +40,9 @@ class _WindowSum(torch.autograd.Function):
         if long.numel():
             start, count = rows.ptr[long], windows[long]
             core = _range_sum(x, sequences.index, start + kernel_size - 1, start + count)
-            head = _suffix_sums(x, sequences.index, start, kernel_size - 1)
-            tail = _prefix_sums(x, sequences.index, start + count, kernel_size - 1)
+            taps = range(kernel_size - 1)
+            head = _running_sums(x, sequences.index, start, reversed(taps))[::-1]
+            tail = _running_sums(x, sequences.index, start + count, taps)
             for t in range(kernel_size):
                 out[long, t] = core + head[t] + tail[t]
         if short.numel():
@@ -80,17 +82,9 @@ def _range_sum(x: Tensor, index: Tensor, first: Tensor, last: Tensor) -> Tensor:
     return bag_sum(x, index[entry], split_bags(ptr))
 
 
-def _suffix_sums(x: Tensor, index: Tensor, start: Tensor, count: int) -> list[Tensor]:
-    """For t = 0 … count: the sum of the entries at ``start + t … start + count − 1``."""
+def _running_sums(x: Tensor, index: Tensor, start: Tensor, places: Iterable[int]) -> list[Tensor]:
+    """The sum of no entry, of the first, of the first two … of those at ``start + t`` for t in ``places``."""
     sums = [x.new_zeros(start.numel(), x.size(-1))]
-    for t in reversed(range(count)):
-        sums.append(sums[-1] + x[index[start + t]])
-    return sums[::-1]
-
-
-def _prefix_sums(x: Tensor, index: Tensor, start: Tensor, count: int) -> list[Tensor]:
-    """For t = 0 … count: the sum of the entries at ``start … start + t − 1``."""
-    sums = [x.new_zeros(start.numel(), x.size(-1))]
-    for t in range(count):
+    for t in places:
         sums.append(sums[-1] + x[index[start + t]])
     return sums
