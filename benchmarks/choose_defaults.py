@@ -130,7 +130,7 @@ class Rows:
         make_folder(path.parent)
         self.path = path
         self.known = list(read_lines(path)) if path.exists() else []
-        about = describe(device)
+        about = {name: value for name, value in describe(device).items() if name != "platform"}
         self.about = {"environment": about | ({"commit": commit} if commit else {})}
 
     def has(self, **key: Any) -> bool:

@@ -40,9 +40,15 @@ class GraphSizes:
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000)
 
-_SHARED: dict[str, Any] = {"hidden_channels": 64, "num_layers": 2}
-_NARROW = {"options": {"dropout": 0.2, "input_dropout": 0.0}, "settings": {"lr": 0.003, "weight_decay": 0.0}}
-_BROAD = {"options": {"dropout": 0.5, "input_dropout": 0.5}, "settings": {"lr": 0.003, "weight_decay": 5e-4}}
+# The candidates "max-deep/fast" and "max-broad/strong" of the sweep.
+_NARROW: dict[str, dict[str, Any]] = {
+    "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.2, "input_dropout": 0.2},
+    "settings": {"lr": 0.01, "weight_decay": 0.0},
+}
+_BROAD: dict[str, dict[str, Any]] = {
+    "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
+    "settings": {"lr": 0.003, "weight_decay": 5e-4},
+}
 
 
 def sizes_of(data: Data | None) -> GraphSizes:
@@ -76,4 +82,4 @@ def recipe_by_rule(graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
     chosen = _BROAD if is_wide(graph.features) else _NARROW
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
-    return recipe({**_SHARED, **chosen["options"]}, training, source=_SOURCE)
+    return recipe(chosen["options"], training, source=_SOURCE)
