@@ -19,7 +19,15 @@ def test_transposed_follows_a_new_order():
         assert found == set(fresh_entries[fresh_ptr[source] : fresh_ptr[source + 1]].tolist())
 
 
-def test_groups_hold_every_row_once_and_pad_little():
+def test_a_small_graph_is_one_group():
+    rows = ops.Rows.from_lengths(torch.tensor([0, 5, 2, 0, 9]))
+    [(members, shortest, width)] = rows.groups
+    assert (members.tolist(), shortest, width) == ([1, 2, 4], 2, 9)
+    assert ops.Rows.from_lengths(torch.tensor([0, 0])).groups == []
+
+
+def test_groups_hold_every_row_once_and_pad_little(monkeypatch):
+    monkeypatch.setattr("node2seq.ops.sequences._FEW_ENTRIES", 0)
     rows = ops.Rows.from_lengths(torch.tensor(LENGTHS))
     seen = []
     for members, shortest, width in rows.groups:

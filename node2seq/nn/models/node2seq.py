@@ -26,7 +26,7 @@ class Node2SeqOptions:
     readout: Literal["max", "mean", "sum"] = "max"
     hops: int = 1
     threshold: float = 0.0
-    root: Literal["projected", "input"] = "projected"
+    root: Literal["projected", "input", "none"] = "projected"
     nonlocal_order: Literal["joint", "local-first"] = "joint"
     order: Literal["attention", "degree", "random"] = "attention"
     taps: Literal["full", "depthwise", "scalar"] = "full"
@@ -75,7 +75,7 @@ class Node2Seq(ThreeLayers):
         readout (str): Its readout: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`. (default: :obj:`"max"`)
         hops (int): How far away its neighbours may be. (default: :obj:`1`)
         threshold (float): The score a neighbour has to exceed to stay. (default: :obj:`0.0`)
-        root (str): :obj:`"projected"` or :obj:`"input"`; see :class:`Node2SeqConv`.
+        root (str): :obj:`"projected"`, :obj:`"input"` or :obj:`"none"`; see :class:`Node2SeqConv`.
             (default: :obj:`"projected"`)
         nonlocal_order (str): :obj:`"joint"` or :obj:`"local-first"`; see :class:`Node2SeqConv`.
             (default: :obj:`"joint"`)
