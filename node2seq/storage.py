@@ -147,6 +147,10 @@ def remove_leftovers(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
+class DiskFullError(Node2SeqError):
+    """There is no room for what should be written."""
+
+
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
     """Turn what the disk refuses into a sentence with a cure."""
@@ -154,18 +158,17 @@ def write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _DISK_FULL:
-            raise Node2SeqError(
+            raise DiskFullError(
                 str(path),
                 "the disk is full",
-                "Free some space, then run it again (training: with `--resume`); "
-                "what was written before is intact",
+                "Free some space, then run it again; what was written before is intact",
             ) from error
         if error.errno in _REFUSED:
             raise Node2SeqError(
                 str(path), "it may not be written", "Give another path, or the permission to write to it"
             ) from error
         raise Node2SeqError(
-            str(path), f"it cannot be written ({error.strerror})", "Give another path"
+            str(path), f"it cannot be written ({error.strerror or error})", "Give another path"
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from node2seq.data.reading import ReadReport, from_frames, is_directed, schema_o
 from node2seq.data.splits import Split, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
-from node2seq.storage import replacing
+from node2seq.storage import write_bytes
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -207,11 +208,12 @@ def _check_table_name(path: Path) -> None:
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Write a frame as CSV, TSV or Parquet by the ending of its name."""
     _check_table_name(path)
-    with replacing(path) as file:
-        if path.suffix.lower() == ".parquet":
-            frame.write_parquet(file)
-        else:
-            frame.write_csv(file, separator="\t" if path.suffix.lower() == ".tsv" else ",")
+    content = io.BytesIO()  # what the disk refuses reaches us through polars without its number
+    if path.suffix.lower() == ".parquet":
+        frame.write_parquet(content)
+    else:
+        frame.write_csv(content, separator="\t" if path.suffix.lower() == ".tsv" else ",")
+    write_bytes(path, content.getvalue())
 
 
 def from_networkx(

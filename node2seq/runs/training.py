@@ -27,7 +27,7 @@ from node2seq.runs.folder import RunConfig, RunFolder, RunResult
 from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
 from node2seq.runs.inference import load_model
 from node2seq.runs.pretrained import build_model
-from node2seq.storage import append_line, locked, make_folder, remove_leftovers
+from node2seq.storage import DiskFullError, append_line, locked, make_folder, remove_leftovers
 from node2seq.train.inputs import (
     carried_by,
     check_features,
@@ -299,6 +299,13 @@ class _Session:
 
     def train(self) -> list[RunResult]:
         """Train what is not finished, and return what all runs reached."""
+        try:
+            return self._train()
+        except DiskFullError as error:
+            cure = f"Free some space, then resume with `node2seq train --resume {self.home}`"
+            raise Node2SeqError(error.given, error.reason, cure) from error
+
+    def _train(self) -> list[RunResult]:
         errors: list[Node2SeqError] = []
         for members, state in self._groups():
             trainer = self._trainer(members, state)

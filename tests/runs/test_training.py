@@ -153,7 +153,7 @@ def test_a_full_disk_while_training_leaves_a_run_that_goes_on(
         real(handle)
 
     monkeypatch.setattr(storage.os, "fsync", fsync)
-    with pytest.raises(Node2SeqError, match=r"checkpoint.safetensors: the disk is full\. Free some space"):
+    with pytest.raises(Node2SeqError, match=r"checkpoint\.safetensors: the disk is full.*train --resume"):
         train_run(karate, path, checkpoint_seconds=0)
     monkeypatch.undo()
     assert not list(path.glob("*.part"))
@@ -176,7 +176,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if "mount:" in done.stdout + done.stderr or "unshare:" in done.stderr:
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
-    assert "the disk is full. Free some space, then run it again (training: with `--resume`)" in done.stdout
+    assert "the disk is full. Free some space, then resume with `node2seq train --resume " in done.stdout
     assert "status 2" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 

@@ -129,7 +129,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
     [
         (
             errno.ENOSPC,
-            "the disk is full. Free some space, then run it again (training: with `--resume`)",
+            "the disk is full. Free some space, then run it again; what was written before is intact",
         ),
         (errno.EDQUOT, "the disk is full"),
         (errno.EACCES, "it may not be written"),
