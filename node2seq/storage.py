@@ -74,9 +74,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     value = parse_json(path, _read(path).decode("utf-8", errors="replace"))
     if not isinstance(value, dict):
-        raise Node2SeqError(
-            str(path), f"it holds a {type(value).__name__}, not a JSON object", "Restore the file"
-        )
+        raise Node2SeqError(str(path), "it does not hold a JSON object", "Restore the file from a copy")
     return value
 
 

@@ -72,8 +72,13 @@ def _number_or_word(text: str) -> float | str:
         return text
 
 
-def checked(source: Source) -> Source:
-    """Refuse a source that names no graph, or two."""
+def checked(source: Source, *, labelled: bool = False) -> Source:
+    """Refuse a source that names no graph, or two, or files without the column that training needs.
+
+    Args:
+        source: The graph.
+        labelled: Whether it is to be trained on.
+    """
     if source.name is None and source.edges is None and source.nodes is None:
         raise Node2SeqError(
             "the graph",
@@ -93,6 +98,10 @@ def checked(source: Source) -> Source:
             "it tells how to read files of your own",
             "Leave it out",
         )
+    if labelled and source.files and source.label is None:
+        raise Node2SeqError(
+            "--label", "training needs the column to predict", "Name it: --nodes FILE --label COLUMN"
+        )
     return source
 
 
@@ -109,7 +118,7 @@ def read_file(given: TrainFlags) -> RecipeFile:
 
 def graph_of(given: TrainFlags, file: RecipeFile) -> Source:
     """The graph that flags and file name, and how to read it."""
-    source = checked(_override(file.source, lasting(source_of(given))))
+    source = checked(_override(file.source, lasting(source_of(given))), labelled=True)
     if _first(given.variant, file.variant) == "directed":
         source = replace(source, reading={**source.reading, "directed": True})
     return standardized(source, given.raw)

@@ -16,6 +16,7 @@ from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import TrainFlags, definitions
 from node2seq.cli.settings import graph_of, make_config, read_file
 from node2seq.cli.show import Finished, OnEpoch
+from node2seq.data import NAMES
 from node2seq.errors import Node2SeqError
 from node2seq.options import build
 from node2seq.reporting.run import write_report
@@ -85,7 +86,7 @@ def _run_to_resume(flags: TrainFlags) -> Path | None:
         return Path(name)
     if name is None and flags.edges is None and flags.nodes is None and flags.config is None:
         return flags.out or _newest_run()
-    if name is not None and (len(Path(name).parts) > 1 or Path(name).is_dir()):
+    if name is not None and (name not in NAMES or Path(name).is_dir()):
         raise Node2SeqError(name, "there is no run in this folder to resume", "Check the path")
     return None
 

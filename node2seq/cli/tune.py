@@ -28,7 +28,7 @@ SAMPLERS = ("bayes", "halving")
 
 def tune(flags: TuneFlags) -> None:
     """Search, write the recipe and the report, and show what was found."""
-    graph = standardized(checked(lasting(source_of(flags))), flags.raw)
+    graph = standardized(checked(lasting(source_of(flags)), labelled=True), flags.raw)
     model = flags.model or (default_model(graph.name) if flags.space == "paper" else "node2seq")
     name = f"tune-{graph.title}-{model}-{flags.space}".replace("*", "-star")
     folder = flags.out or Path("runs") / name

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
 _MOST_CATEGORIES = 256
+#: The square of a larger number is infinite in 32 bits.
+LARGEST = math.sqrt(float(np.finfo(np.float32).max))
 Encoding = list[dict[str, Any]]
 _PARTS = {
     "train": ("train", "training"),
@@ -54,7 +56,7 @@ def choose_encoding(
             encoding.append(_category(column, title, fill, forced=column.name in categorical))
         else:
             chosen = {"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)}
-            shift, scale = scale_of(numbers.drop_nulls().to_numpy()) if standardize else (0.0, 1.0)
+            shift, scale = _scale(numbers, title) if standardize else (0.0, 1.0)
             if (shift, scale) != (0.0, 1.0):
                 chosen |= {"shift": shift, "scale": scale}
             encoding.append(chosen)
@@ -171,6 +173,19 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
         f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; most other cells are",
         f"Correct it, or say categorical={column.name} (--categorical {column.name})",
     )
+
+
+def _scale(numbers: pl.Series, title: str) -> tuple[float, float]:
+    """The shift and the scale of a column; a number beside which all others vanish is an error."""
+    row = numbers.abs().fill_null(0.0).arg_max() or 0
+    largest = numbers[row] if len(numbers) else None
+    if largest is not None and math.isfinite(largest) and abs(largest) > LARGEST:
+        raise Node2SeqError(
+            title,
+            f"column {numbers.name!r}: {largest} in row {row + 1} is too large to compute with in 32 bits",
+            "Correct it, or scale the column",
+        )
+    return scale_of(numbers.drop_nulls().to_numpy())
 
 
 def _fill_value(numbers: pl.Series, fill: str | float | None) -> float | None:

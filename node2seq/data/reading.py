@@ -298,7 +298,7 @@ def _feature_names(table: LazyTable, options: ReadOptions, roles: list[str], not
         for name in getattr(options, part) or ():
             if name not in table.names:
                 raise missing_column(table, part, name)
-            if name in roles and part != "ignore":
+            if name in roles:
                 raise Node2SeqError(
                     f"{part}={name}", "it is the column of the id, the label or the split", "Leave it out"
                 )

@@ -203,7 +203,9 @@ class RunFolder:
             return Split(rule=str(values["rule"]), seed=int(values["seed"]), **parts)
         except (KeyError, TypeError, ValueError) as error:
             raise Node2SeqError(
-                str(self.split_file), f"it is not a split ({error})", "Restore the file from a copy"
+                str(self.split_file),
+                "it does not list the nodes of each part of the split",
+                "Restore the file from a copy",
             ) from error
 
     @cached_property
@@ -240,7 +242,9 @@ class RunFolder:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise Node2SeqError(
-                str(self.metrics_file), f"its last line was edited ({error!r})", "Restore the file"
+                str(self.metrics_file),
+                "its last line does not hold the figures of a run",
+                "Restore the file from a copy, or train again",
             ) from error
 
     def final(self) -> dict[str, Any]:

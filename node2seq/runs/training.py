@@ -241,6 +241,12 @@ class _Session:
     def _new_run(self, config: RunConfig) -> tuple[Split, nn.Module, dict[str, Any]]:
         """The split and the untrained model of a run that can be trained, and what config.json will say."""
         graph = self.graph
+        if graph.data.num_edges == 0:
+            raise Node2SeqError(
+                f"the graph {config.source.title}",
+                "it has no edges between different nodes",
+                "Give some, or train a model for tables instead",
+            )
         split = make_split(graph.data, config.split_rule, config.seed)
         channels = graph.data.num_node_features, len(graph.class_names)
         edge_dim, network = edge_dim_of(graph.data), MODELS[config.model]

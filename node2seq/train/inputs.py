@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq import ops
+from node2seq.data.encoding import LARGEST
 from node2seq.errors import Node2SeqError
 
 
@@ -94,15 +95,25 @@ def features_for(model: nn.Module, x: Tensor) -> Tensor | ops.SparseRows:
 
 
 def check_features(x: Tensor) -> None:
-    """Refuse NaN and infinite features, naming the first."""
-    if x.is_floating_point() and not (finite := x.isfinite()).all():
-        node, column = (~finite).nonzero()[0].tolist()
-        count = int((~finite).sum())
-        raise Node2SeqError(
-            f"data.x[{node}, {column}]={x[node, column].item()}",
-            f"{count} feature{'s are' if count > 1 else ' is'} not a finite number",
-            "Fill or drop them before training",
-        )
+    """Refuse features that are NaN, infinite or too large, naming the first."""
+    if not x.is_floating_point():
+        return
+    for fits, fault, cure in (
+        (Tensor.isfinite, "not a finite number", "Fill or drop them before training"),
+        (_fits_squared, "too large to compute with in 32 bits", "Scale the column before training"),
+    ):
+        if not (good := fits(x)).all():
+            node, column = (~good).nonzero()[0].tolist()
+            count = int((~good).sum())
+            raise Node2SeqError(
+                f"data.x[{node}, {column}]={x[node, column].item()}",
+                f"{count} feature{'s are' if count > 1 else ' is'} {fault}",
+                cure,
+            )
+
+
+def _fits_squared(x: Tensor) -> Tensor:
+    return x.abs() <= LARGEST
 
 
 def split_parts(split: SplitLike, device: torch.device) -> dict[str, Tensor]:

@@ -96,6 +96,22 @@ BAD = {
         ["train", "--resume", "runs/none"],
         "Error: runs/none: there is no run in this folder to resume. Check the path.",
     ),
+    "resume of no name": (
+        ["train", "--resume", "nowhere"],
+        "Error: nowhere: there is no run in this folder to resume. Check the path.",
+    ),
+    "true for a number": (
+        ["train", "--config", "true.toml"],
+        "Error: true.toml: settings: epochs=True: it should be a whole number. Give a value of that kind.",
+    ),
+    "no label": (
+        ["train", "--edges", "e.csv", "--nodes", "there.csv"],
+        "Error: --label: training needs the column to predict. Name it: --nodes FILE --label COLUMN.",
+    ),
+    "no label to search for": (
+        ["tune", "--edges", "e.csv", "--nodes", "there.csv"],
+        "Error: --label: training needs the column to predict. Name it: --nodes FILE --label COLUMN.",
+    ),
     "something else in --out": (
         [*KARATE, "--out", "."],
         "Error: .: it exists, and there is something else than a run in it. "
@@ -159,6 +175,7 @@ def test_bad_input(cli, case: str, tmp_path: Path):
     (tmp_path / "key.toml").write_text('modle = "gcn"\n')
     (tmp_path / "setting.toml").write_text('[source]\nname = "karate"\n[settings]\nepoch = 3\n')
     (tmp_path / "option.toml").write_text('[source]\nname = "karate"\n[options]\nkernelsize = 3\n')
+    (tmp_path / "true.toml").write_text('[source]\nname = "karate"\n[settings]\nepochs = true\n')
     (tmp_path / "type.toml").write_text('[source]\nname = "karate"\n[settings]\nlr = "high"\n')
     before = sorted(tmp_path.iterdir())
     done = cli(*command)

@@ -180,7 +180,7 @@ def test_a_data_set_keeps_its_recipe(tmp_path: Path):
         "balanced-accuracy"
     )
     file = tmp_path / "own.toml"
-    file.write_text('[source]\nnodes = "n.csv"\nedges = "e.csv"\n[options]\nnum_layers = 4\n')
+    file.write_text('[source]\nnodes = "n.csv"\nedges = "e.csv"\nlabel = "kind"\n[options]\nnum_layers = 4\n')
     flags = TrainFlags(config=file)
     config = make_config(flags, read_file(flags))
     assert (config.model, config.options.num_layers) == ("residual-node2seq", 4)

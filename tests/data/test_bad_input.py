@@ -170,6 +170,10 @@ CASES = [
          "Correct it, or scale the column.", nodes=NODES.replace(b"3", b"inf")),
     Case("a number beyond float32", "nodes.csv: column 'age': 1e+300 in row 3 is not a finite 32-bit number. "
          "Correct it, or scale the column.", nodes=NODES.replace(b"3", b"1e300")),
+    Case("a number too large to scale", "nodes.csv: column 'age': -1e+26 in row 3 is too large to compute with in 32 "
+         "bits. Correct it, or scale the column.", nodes=NODES.replace(b"3", b"-1e26"), standardize=True),
+    Case("the label among the ignored", "ignore=label: it is the column of the id, the label or the split. Leave it out.",
+         ignore=["label"]),
     Case("a missing category", "nodes.csv: column 'age': 1 cell is missing, the first in row 4. Fill them with fill="
          "'mean' or a number (--fill mean), or leave the column out (--ignore).",
          nodes=b"id,age,label\na,young,x\nb,old,y\nc,old,x\nd,,y\n"),

@@ -187,6 +187,28 @@ def test_nothing_is_left_of_a_run_that_cannot_start(karate: RunConfig, tmp_path:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_graph_without_edges_is_not_trained_on(karate: RunConfig, tmp_path: Path):
+    data = load("karate")
+    data.edge_index = torch.empty(2, 0, dtype=torch.int64)
+    with pytest.raises(Node2SeqError, match="the graph karate: it has no edges between different nodes"):
+        train_run(karate, tmp_path / "run", data=data)
+    assert not (tmp_path / "run").exists()
+
+
+def test_figures_that_were_edited_are_named_in_plain_words(copied: Path):
+    metrics = copied / "metrics.jsonl"
+    *epochs, last = metrics.read_text().splitlines()
+    final = json.loads(last)
+    final["metrics"]["val"]["per_class"][0]["colour"] = "red"
+    metrics.write_text("\n".join([*epochs, json.dumps(final)]) + "\n")
+    with pytest.raises(Node2SeqError) as caught:
+        _ = RunFolder(copied).result
+    assert str(caught.value) == (
+        f"{metrics}: its last line does not hold the figures of a run. "
+        "Restore the file from a copy, or train again."
+    )
+
+
 def test_a_checkpoint_beside_an_edited_config_is_refused(karate: RunConfig, tmp_path: Path):
     path = tmp_path / "run"
     with pytest.raises(Stopped):

@@ -108,7 +108,8 @@ def test_damaged_tensor_files(case: str, tmp_path: Path):
         (b'{"a": ', "it is not JSON"),
         (b"\xff\xfe", "it is not JSON"),
         (b"[" * 100_000, "it is not JSON"),
-        (b"[1]", "it holds a list, not a JSON object"),
+        (b"[1]", "it does not hold a JSON object"),
+        (b"null", "it does not hold a JSON object"),
     ],
 )
 def test_damaged_json(content: bytes, message: str, tmp_path: Path):

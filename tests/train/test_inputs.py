@@ -36,6 +36,11 @@ BAD_GRAPHS = {
         lambda d, s: (spoil(d, x=with_value(d.x, float("inf"))), s),
         "data.x[3, 2]=inf: 1 feature is not a finite number. Fill or drop them before training.",
     ),
+    "too large": (
+        lambda d, s: (spoil(d, x=with_value(d.x, -(2.0**70))), s),
+        f"data.x[3, 2]={-(2.0**70)}: 1 feature is too large to compute with in 32 bits. "
+        "Scale the column before training.",
+    ),
     "no features": (
         lambda d, s: (spoil(d, x=None), s),
         "data.x=None: the model needs features and edges. Set data.x.",
