@@ -19,7 +19,9 @@ from node2seq.options import parse
 T = TypeVar("T")
 
 _OWN = "Your own graph"
+_NEW = "A new graph"
 _BY_NAME = "found by its name"
+_AS_TRAINED = "as in training"
 _MODELS = "residual-node2seq for your own graph, node2seq for a data set"
 
 
@@ -302,6 +304,13 @@ class PredictFlags:
     )
     edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")
     nodes: Path | None = flag(None, "Nodes of a new graph.", shown="the graph of the run")
+    source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_AS_TRAINED, panel=_NEW)
+    target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_AS_TRAINED, panel=_NEW)
+    id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_AS_TRAINED, panel=_NEW)
+    fill: str | None = flag(
+        None, "What replaces missing numbers: mean, or a number.", shown=_AS_TRAINED, panel=_NEW
+    )
+    delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found", panel=_NEW)
     embeddings: Path | None = flag(
         None, "Also write the nodes' embeddings, .csv, .tsv or .parquet.", shown="none"
     )

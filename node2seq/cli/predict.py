@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import PredictFlags
 from node2seq.data.interop import check_tables, write_table
+from node2seq.data.tabular import first_few
+from node2seq.errors import Node2SeqError
 from node2seq.runs.inference import Prediction, predict_run
 
 
@@ -19,6 +22,7 @@ def predict(flags: PredictFlags) -> None:
         flags.run,
         edges=flags.edges,
         nodes=flags.nodes,
+        reading=_reading(flags),
         embeddings=flags.embeddings is not None,
         device=flags.device,
         say=step_teller(flags.as_json),
@@ -28,9 +32,29 @@ def predict(flags: PredictFlags) -> None:
         write_embeddings(flags.embeddings, prediction)
     if flags.as_json:
         written = {"out": str(flags.out), "embeddings": flags.embeddings and str(flags.embeddings)}
-        echo(json.dumps({"nodes": len(prediction.node_ids), **written}))
+        unlabelled = [str(name) for name in prediction.unlabelled]
+        echo(json.dumps({"nodes": len(prediction.node_ids), **written, "unlabelled": unlabelled}))
     else:
-        echo(f"{len(prediction.node_ids)} nodes predicted: {flags.out}")
+        echo(f"{len(prediction.node_ids)} nodes predicted{_unlabelled(prediction)}: {flags.out}")
+
+
+def _unlabelled(prediction: Prediction) -> str:
+    """Which nodes had no label, if some had one."""
+    names = [str(name) for name in prediction.unlabelled]
+    if not names or len(names) == len(prediction.node_ids):
+        return ""
+    return f", {len(names)} of them unlabelled ({first_few(names)})"
+
+
+def _reading(flags: PredictFlags) -> dict[str, Any]:
+    """How to read the files of a new graph, as far as the flags say."""
+    given = {name: getattr(flags, name) for name in ("source", "target", "id", "fill", "delimiter")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and flags.edges is None and flags.nodes is None:
+        raise Node2SeqError(
+            f"--{next(iter(given))}", "it tells how to read a new graph", "Give --edges and --nodes too"
+        )
+    return given
 
 
 def write_predictions(path: Path, prediction: Prediction) -> None:

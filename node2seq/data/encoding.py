@@ -68,8 +68,24 @@ def encoded_columns(encoding: Encoding) -> list[str]:
     return [column["name"] for column in _columns(encoding)]
 
 
-def encode(frame: pl.DataFrame, title: str, encoding: Encoding) -> tuple[np.ndarray, list[str]]:
-    """The feature matrix [N, C], float32, and notes for the report."""
+def encode(
+    frame: pl.DataFrame,
+    title: str,
+    encoding: Encoding,
+    *,
+    fill: str | float | None = None,
+    trained: bool = False,
+) -> tuple[np.ndarray, list[str]]:
+    """The feature matrix [N, C], float32, and notes for the report.
+
+    Args:
+        frame: The columns.
+        title: What the table is called in an error.
+        encoding: How each column is encoded.
+        fill: What replaces missing cells of the columns whose encoding does not say.
+        trained: Whether the encoding is that of a trained model, so that no column can be left out.
+    """
+    fill = check_fill(fill)
     x = np.empty((frame.height, width(encoding)), dtype=np.float32)
     notes: list[str] = []
     place = 0
@@ -79,10 +95,14 @@ def encode(frame: pl.DataFrame, title: str, encoding: Encoding) -> tuple[np.ndar
         if column["kind"] == "number":
             numbers = _numbers(cells, title, strict=True)
             assert numbers is not None
-            x[:, place] = _filled(numbers, column, title)
+            if column["fill"] is None:
+                column = {**column, "fill": _fill_value(numbers, fill)}
+            x[:, place] = _filled(numbers, column, title, trained=trained)
             place += 1
         else:
-            onehot, unknown = _onehot(cells, column, title)
+            if fill is not None:
+                column = {**column, "fill": "zero"}
+            onehot, unknown = _onehot(cells, column, title, trained=trained)
             x[:, place : place + onehot.shape[1]] = onehot
             place += onehot.shape[1]
             if unknown:
@@ -170,8 +190,10 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
     row = int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
     raise Node2SeqError(
         title,
-        f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; most other cells are",
-        f"Correct it, or say categorical={column.name} (--categorical {column.name})",
+        f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; "
+        + ("the column was all numbers in training" if strict else "most other cells are"),
+        "Correct it"
+        + ("" if strict else f", or say categorical={column.name} (--categorical {column.name})"),
     )
 
 
@@ -195,11 +217,11 @@ def _fill_value(numbers: pl.Series, fill: str | float | None) -> float | None:
     return float(mean) if isinstance(mean, (int, float)) else 0.0  # a column without any number has no mean
 
 
-def _filled(numbers: pl.Series, column: dict[str, Any], title: str) -> np.ndarray:
+def _filled(numbers: pl.Series, column: dict[str, Any], title: str, *, trained: bool) -> np.ndarray:
     missing, fill = numbers.is_null(), column["fill"]
     if missing.any():
         if fill is None:
-            raise _missing_cell(title, numbers.name, missing)
+            raise _missing_cell(title, missing, trained=trained)
         numbers = numbers.fill_null(fill)
     values = numbers.to_numpy()
     with np.errstate(over="ignore"):
@@ -214,14 +236,15 @@ def _filled(numbers: pl.Series, column: dict[str, Any], title: str) -> np.ndarra
     return narrow
 
 
-def _missing_cell(title: str, name: str, missing: pl.Series) -> Node2SeqError:
+def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqError:
     row = int(missing.arg_max() or 0) + 1
     count = int(missing.sum())
     cells = "1 cell is" if count == 1 else f"{count} cells are"
     return Node2SeqError(
         title,
-        f"column {name!r}: {cells} missing, the first in row {row}",
-        "Fill them with fill='mean' or a number (--fill mean), or leave the column out (--ignore)",
+        f"column {missing.name!r}: {cells} missing, the first in row {row}",
+        "Fill them with fill='mean' or a number (--fill mean)"
+        + ("" if trained else ", or leave the column out (--ignore)"),
     )
 
 
@@ -242,12 +265,14 @@ def _category(column: pl.Series, title: str, fill: str | float | None, *, forced
     }
 
 
-def _onehot(cells: pl.Series, column: dict[str, Any], title: str) -> tuple[np.ndarray, list[str]]:
+def _onehot(
+    cells: pl.Series, column: dict[str, Any], title: str, *, trained: bool
+) -> tuple[np.ndarray, list[str]]:
     import polars as pl
 
     text = as_text(cells, title)
     if column["fill"] is None and text.null_count():
-        raise _missing_cell(title, cells.name, text.is_null())
+        raise _missing_cell(title, text.is_null(), trained=trained)
     categories = pl.Series(column["categories"], dtype=pl.String)
     numbered = range(len(categories))
     numbers = text.replace_strict(categories, numbered, default=-1, return_dtype=pl.Int64).to_numpy()

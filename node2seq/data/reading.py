@@ -84,7 +84,8 @@ class ReadOptions:
         categorical (list of str): Feature columns that hold categories although they look like numbers.
         ignore (list of str): Columns to leave out.
         schema (dict, optional): ``data.schema`` of another graph: encode this one in the same way. It sets
-            the features, classes, fill values and scales, and ``split`` is not used.
+            the features, classes, fill values and scales. ``fill`` is for columns that it does not fill, and
+            ``split`` is not used.
         standardize (bool): Bring columns of numbers to mean 0 and standard deviation 1. Zeros and ones stay
             as they are; columns of which half of the cells are zero are divided by their largest size. The
             schema keeps the scales of this graph for others. (default: False)
@@ -246,6 +247,10 @@ def _carried_columns(
         own = schema.get("edges", {"weight": None, "features": []})
         carried = CarriedColumns(own["weight"], own["features"])
     for name in carried.names:
+        if name not in edges.names and schema is not None:
+            raise Node2SeqError(
+                edges.title, f"the column {name!r} is missing", "Give the columns used in training"
+            )
         if name not in edges.names:
             raise missing_column(edges, "edge_weight" if name == carried.weight else "edge_features", name)
         if name in ends:
@@ -386,7 +391,9 @@ def _features(
     if nodes is None or not encoding:
         notes.append(f"no feature columns: the nodes get {STRUCTURAL}")
         return structural_features(edge_index, num_nodes), []
-    x, said = encode(nodes.frame, nodes.title, encoding)
+    # Its own encoding knows what to fill in.
+    fill = None if schema is None else options.fill
+    x, said = encode(nodes.frame, nodes.title, encoding, fill=fill, trained=schema is not None)
     notes += said
     return torch.from_numpy(x), encoding
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,12 @@ class RunGraph:
         """The nodes' names in the user's files, or their numbers."""
         ids = self.data.get("node_ids")
         return list(range(self.data.x.size(0))) if ids is None else list(ids)  # pyright: ignore[reportOptionalMemberAccess]
+
+    @property
+    def unlabelled(self) -> list[Any]:
+        """The names of the nodes without a label."""
+        y = _parts(self.data)[2].tolist()
+        return [name for name, label in zip(self.node_ids, y, strict=True) if label < 0]
 
     @cached_property
     def summary(self) -> Summary:
@@ -99,13 +105,16 @@ def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
 
 
 def open_new(
-    folder: RunFolder, edges: str | Path | None, nodes: str | Path | None, say: Say | None = None
+    folder: RunFolder,
+    edges: str | Path | None,
+    nodes: str | Path | None,
+    reading: Mapping[str, Any],
+    say: Say | None = None,
 ) -> RunGraph:
     """Read another graph with the columns and categories of the run's own."""
     config = folder.run
     schema = folder.config["graph"].get("schema")
-    # The schema knows the columns' names and kinds; only how cells are separated is not part of it.
-    data = read_graph(edges, nodes, schema=schema, say=say)
+    data = read_graph(edges, nodes, schema=schema, say=say, **reading)
     graph = _ready(data, config.row_normalize)
     width = folder.config["model"]["in_channels"]
     if (found := graph.data.num_node_features) != width:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ class Prediction:
     class_names: list[str]
     probabilities: Tensor
     embeddings: Tensor | None
+    unlabelled: list[Any] = field(default_factory=list)
+    """The ids of the nodes whose class the files do not tell."""
 
     @property
     def labels(self) -> list[str]:
@@ -46,21 +49,34 @@ def predict_run(
     *,
     edges: str | Path | None = None,
     nodes: str | Path | None = None,
+    reading: Mapping[str, Any] | None = None,
     embeddings: bool = False,
     device: str = "auto",
     say: Say | None = None,
 ) -> Prediction:
-    """Predict every node of the graph a run was trained on, or of another one given as files."""
+    """Predict every node of the graph a run was trained on, or of another one given as files.
+
+    Args:
+        path: The run folder.
+        edges: Edges of another graph.
+        nodes: Nodes of another graph.
+        reading: How to read these files: ``source``, ``target``, ``id``, ``fill`` and ``delimiter`` of
+            ``node2seq.data.read_graph``.
+        embeddings: Whether to return the nodes' embeddings too.
+        device: Where to compute.
+        say: Called with a line before each step that may take a while.
+    """
     folder = RunFolder(path)
     model = load_model(folder, device)
     own = edges is None and nodes is None
-    graph = open_again(folder, say) if own else open_new(folder, edges, nodes, say)
+    graph = open_again(folder, say) if own else open_new(folder, edges, nodes, reading or {}, say)
     with threads_for(graph.data):
         return Prediction(
             node_ids=graph.node_ids,
             class_names=folder.config["graph"]["class_names"],
             probabilities=predict(model, graph.data).cpu(),
             embeddings=embed(model, graph.data).cpu() if embeddings else None,
+            unlabelled=graph.unlabelled,
         )
 
 

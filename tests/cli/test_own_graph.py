@@ -206,3 +206,24 @@ def test_a_result_that_is_worth_nothing_is_said_aloud(cli, tmp_path: Path):
     assert "largest class: 80.0 % of the test nodes" in " ".join(done.out.split())
     assert "warning: residual-node2seq: The accuracy on test nodes is" in done.out
     assert "Predicting the most frequent class for all of them gives 80.0 %" in done.out
+
+
+def test_a_new_graph_is_read_as_the_flags_of_predict_say(cli):
+    names = [f"n{number}" for number in range(12)]
+    edges = [f"{names[number - 1]},{names[number]}" for number in range(12)]
+    # The label of the last two is not known.
+    rows = [f"{names[number]},{'ab'[number % 2] if number < 10 else ''},{number}" for number in range(12)]
+    Path("edges.csv").write_text("\n".join(["source,target", *edges]) + "\n")
+    Path("nodes.csv").write_text("\n".join(["id,kind,size", *rows]) + "\n")
+    files = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind")
+    assert cli("train", *files, "--epochs", "1", "--set", "hidden_channels=4", "--out", "run").status == 0
+    own = cli("predict", "run", "--out", "own.csv")
+    assert own.out == "12 nodes predicted, 2 of them unlabelled ('n10', 'n11'): own.csv\n"
+    Path("edges.csv").write_text("\n".join(["von;nach", *edges]).replace(",", ";") + "\n")
+    Path("nodes.csv").write_text("\n".join(["name;kind;size", *rows]).replace(",", ";") + "\n")
+    new = ("predict", "run", "--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "new.csv")
+    columns = ("--source", "von", "--target", "nach", "--id", "name")
+    assert cli(*new, *columns, "--delimiter", ";").status == 0
+    assert Path("new.csv").read_text() == Path("own.csv").read_text()
+    alone = cli("predict", "run", "--out", "other.csv", "--fill", "mean")
+    assert alone.err == "Error: --fill: it tells how to read a new graph. Give --edges and --nodes too.\n"

@@ -45,7 +45,7 @@ def test_predict(cli, run: Path, suffix: str):
 
 def test_predict_json(cli, run: Path):
     done = cli("predict", run, "--out", "p.csv", "--json")
-    assert done.json == {"nodes": 34, "out": "p.csv", "embeddings": None}
+    assert done.json == {"nodes": 34, "out": "p.csv", "embeddings": None, "unlabelled": []}
 
 
 def test_info(cli, run: Path):

@@ -253,6 +253,44 @@ def test_a_new_graph_must_fit_the_schema():
     )
 
 
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (
+            {"age": [1, None], "kind": ["a", "b"]},
+            "column 'age': 1 cell is missing, the first in row 2. Fill them with fill='mean' or a number "
+            "(--fill mean).",
+        ),
+        (
+            {"age": [1, 2], "kind": [None, "b"]},
+            "column 'kind': 1 cell is missing, the first in row 1. Fill them with fill='mean' or a number "
+            "(--fill mean).",
+        ),
+        (
+            {"age": ["1", "old"], "kind": ["a", "b"]},
+            "column 'age': 'old' in row 2 is not a number; the column was all numbers in training. Correct it.",
+        ),
+    ],
+)
+def test_advice_for_a_new_graph_names_what_can_be_done_with_one(cells, message: str):
+    edges, nodes = {"source": [1], "target": [2]}, {"id": [1, 2], "age": [1, 3], "kind": ["a", "b"]}
+    schema = from_frames(edges, nodes).schema
+    with pytest.raises(Node2SeqError) as caught:
+        from_frames(edges, {"id": [1, 2], **cells}, schema=schema)
+    assert str(caught.value) == f"the nodes frame: {message}"
+
+
+def test_a_new_graph_may_be_filled_although_the_first_was_not():
+    edges, nodes = {"source": [1], "target": [2]}, {"id": [1, 2], "age": [1, 3], "kind": ["a", "b"]}
+    schema = from_frames(edges, nodes).schema
+    new = from_frames(
+        edges, {"id": [1, 2], "age": [5, None], "kind": [None, "b"]}, schema=schema, fill="mean"
+    )
+    assert new.x is not None
+    assert new.x.tolist() == [[5, 0, 0], [5, 0, 1]]
+    assert new.schema == schema
+
+
 def command_of(case: Case) -> list[str]:
     words = ["data", "check", "--edges", case.edges_name, "--label", str(case.options["label"])]
     return [*words, "--nodes", case.nodes_name] if case.nodes_name else words
