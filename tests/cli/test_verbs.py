@@ -82,7 +82,11 @@ def test_python_m_works():
 
 @pytest.mark.parametrize(
     ("missing", "arguments"),
-    [("typer", ["--help"]), ("rich", ["--help"]), ("safetensors", ["train", "karate"])],
+    [
+        ("typer", ["--help"]),
+        ("rich", ["--help"]),
+        pytest.param("safetensors", ["train", "karate"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_missing_extra_is_named(missing: str, arguments: list[str]):
     code = f"import sys; sys.modules[{missing!r}] = None; from node2seq.__main__ import main; main()"

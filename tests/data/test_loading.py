@@ -130,6 +130,7 @@ def test_unknown_name():
     )
 
 
+@pytest.mark.slow
 def test_importing_and_loading_need_nothing_but_torch_pyg_and_numpy():
     # The readers of Planetoid's pickles, of Amazon's archive and of the text files all run without these.
     script = (

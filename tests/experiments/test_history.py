@@ -48,6 +48,7 @@ def test_a_line_for_each_model_and_variant():
     assert "| GCN, plus |  | 7<br>13 |" in text
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_committed_trials(tmp_path):
     (path,) = render(ROOT / "results", tmp_path)
     page = path.read_text()

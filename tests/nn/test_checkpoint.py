@@ -221,6 +221,7 @@ def test_other_passes_draw_nothing(backend: str | None) -> None:
     assert dropout._passes.get(drop.seed) is None
 
 
+@pytest.mark.slow
 @reentrant
 def test_little_is_kept(reentrant: bool) -> None:
     gc.collect()

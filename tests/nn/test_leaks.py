@@ -120,6 +120,7 @@ def test_networks_whose_edges_carry_something(name: str) -> None:
     assert_nothing_stays(step, map(without_loops, new_graphs()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
     [
@@ -144,6 +145,7 @@ def test_every_network(backend: str, name: str) -> None:
     assert_nothing_stays(training_step(MODELS[name](CHANNELS, 4, CLASSES, **options)), new_graphs())
 
 
+@pytest.mark.slow
 def test_sparse_features() -> None:
     """New features each time: what is found of them once goes with them."""
     lin = nn.Linear(CHANNELS * 20, 4, bias=False)

@@ -191,6 +191,7 @@ class TestContract:
         out = make(name).eval().embed(*graph)  # pyright: ignore[reportCallIssue]
         assert out.size(0) == 40
 
+    @pytest.mark.slow
     def test_it_learns_more_of_texas_than_the_largest_class(
         self, name: str, real_data: Callable[..., Any]
     ) -> None:
