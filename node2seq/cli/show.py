@@ -112,6 +112,7 @@ def _bar(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpo
             )
 
         yield show
+        bar.update(task, total=bar.tasks[0].completed)  # early stopping ends a run, too
 
 
 def _lines(console: Console, title: str, epochs: int) -> OnEpoch:

@@ -368,6 +368,14 @@ def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where:
     unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
     names = pl.concat(unknown).unique(maintain_order=True).to_list()
     which = subject(names, "id {} is", "{} ids ({}) are")
+    # Other tools make 7.0 of 7 where a column has gaps.
+    other = names[0].removesuffix(".0") if names[0].endswith(".0") else f"{names[0]}.0"
+    if other in ids:
+        return Node2SeqError(
+            edges.title,
+            f"{which} not in {where}, where {names[0]!r} is written {other!r}",
+            "Write the ids alike in both files",
+        )
     return Node2SeqError(edges.title, f"{which} not in {where}", "Add these nodes, or remove their edges")
 
 

@@ -148,6 +148,21 @@ def test_a_terminal_shows_a_bar_with_time_left(tmp_path: Path, monkeypatch):
         assert part in shown
 
 
+def test_the_bar_of_a_run_that_stopped_early_is_full():
+    import io
+
+    from rich.console import Console
+
+    from node2seq.cli.show import progress
+    from node2seq.train.progress import EpochRecord
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with progress(console, "node2seq", 10, 0) as on_epoch:
+        on_epoch(EpochRecord(7, 0.5, 0.9, 0.6, 0.75, 0.75))
+    assert isinstance(console.file, io.StringIO)
+    assert "7/7" in console.file.getvalue().splitlines()[-1]
+
+
 def test_elsewhere_a_few_plain_lines():
     import io
 

@@ -148,6 +148,12 @@ CASES = [
          edges=EDGES + b"a,z\n"),
     Case("negative numbers are ids like any other", "edges.csv: id '-1' is not in nodes.csv. "
          "Add these nodes, or remove their edges.", edges=EDGES + b"a,-1\n"),
+    Case("ids with a point", "edges.csv: 2 ids ('1.0', '2.0') are not in nodes.csv, where '1.0' is written '1'. "
+         "Write the ids alike in both files.", edges=b"source,target\n1.0,2.0\n",
+         nodes=b"id,label\n1,x\n2,y\n3,x\n4,y\n"),
+    Case("ids without a point", "edges.csv: 2 ids ('1', '2') are not in nodes.csv, where '1' is written '1.0'. "
+         "Write the ids alike in both files.", edges=b"source,target\n1,2\n",
+         nodes=b"id,label\n1.0,x\n2.0,y\n3.0,x\n4.0,y\n"),
     Case("duplicate node ids", "nodes.csv: id 'a' occurs more than once. Keep one row for each node.",
          nodes=NODES + b"a,9,x\n"),
     Case("many duplicate ids", "nodes.csv: 2 ids ('a', 'b') occur more than once. Keep one row for each node.",
