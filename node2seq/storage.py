@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -137,6 +137,16 @@ def make_folder(path: Path) -> None:
     """Create a folder and those above it."""
     with write_errors(path):
         path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_unused(folder: Path, names: Collection[str] = ()) -> None:
+    """Remove a folder in which there is nothing but files of these names and those of a lock."""
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    if all(path.name in {*names, *LOCK_FILES} for path in found):
+        with suppress(OSError):  # another process may be at it, too
+            for path in found:
+                path.unlink()
+            folder.rmdir()
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -32,7 +32,7 @@ from node2seq.runs.folder import (
 )
 from node2seq.runs.graph import read_source
 from node2seq.runs.training import RunStart
-from node2seq.storage import make_folder, read_json, write_json
+from node2seq.storage import make_folder, read_json, remove_unused, write_json
 
 RUNS = Path("runs")
 SERIES_FILE = "series.json"
@@ -55,9 +55,14 @@ def train(flags: TrainFlags) -> None:
     todo, data = _jobs(flags, console)
     together = len(todo) > 1 and training.trains_together(todo[0].config, todo[0].folder.parent)
     groups = [todo] if together else [[job] for job in todo]
-    finished = [
-        run for group in groups for run in _train_group(group, console, flags.checkpoint_seconds, data)
-    ]
+    try:
+        finished = [
+            run for group in groups for run in _train_group(group, console, flags.checkpoint_seconds, data)
+        ]
+    except Node2SeqError:
+        if len(todo) > 1:  # no run could start, so there is no series to resume
+            remove_unused(todo[0].folder.parent, [SERIES_FILE])
+        raise
     if flags.as_json:
         echo(show.as_json(finished))
     else:

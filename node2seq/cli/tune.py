@@ -12,6 +12,7 @@ from typing import Any
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import TuneFlags
 from node2seq.cli.settings import checked, checked_metric, lasting, source_of, standardized
+from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.recipes import default_model
 from node2seq.search.bayes import Bayes
@@ -21,7 +22,7 @@ from node2seq.search.report import write_summary
 from node2seq.search.session import Request, SearchResult, run
 from node2seq.search.settings import SearchSettings, parse_seeds
 from node2seq.search.table import add_search
-from node2seq.storage import locked, make_folder
+from node2seq.storage import locked, make_folder, remove_unused
 
 SAMPLERS = ("bayes", "halving")
 
@@ -46,6 +47,7 @@ def tune(flags: TuneFlags) -> None:
         device=flags.device,
         budget_seconds=flags.budget_seconds,
     )
+    is_new = not folder.exists()
     make_folder(folder)
     try:
         with locked(folder), _progress(flags.as_json) as (say, tell):
@@ -53,6 +55,10 @@ def tune(flags: TuneFlags) -> None:
             write_summary(folder / "report.html", request, found)
             if flags.table is not None and found.finished:
                 add_search(flags.table, flags.space, found.trials)
+    except Node2SeqError:
+        if is_new:
+            remove_unused(folder)
+        raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "Stopped. Finished trainings are kept; run the same command to resume."

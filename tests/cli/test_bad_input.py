@@ -155,6 +155,14 @@ BAD = {
         ["data", "export", "karate", "--edges", "e.csv", "--nodes", "e.csv", "--force"],
         "Error: e.csv: it is named for two tables. Give each a file of its own.",
     ),
+    "search of no setting": (
+        ["tune", "karate", "--fix", "colour=red", "--out", "new"],
+        "Error: --fix colour: there is no such setting.",
+    ),
+    "series that cannot start": (
+        [*KARATE, "--runs", "2", "--set", "kernel_size=100000", "--out", "new"],
+        "Error: kernel_size=100000: the graph has 34 nodes",
+    ),
     "info of nothing": (
         ["info", "runs/none"],
         "Error: runs/none: there is no such run folder. Check the path.",
