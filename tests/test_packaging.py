@@ -84,7 +84,8 @@ def test_the_layer_benchmark_prints_ratios_and_failures_and_keeps_rows(tmp_path)
     for layer in ("GATConv", "GATv2Conv", "GCNConv", "SAGEConv(lstm)", "Node2SeqConv max k=3, plan anew"):
         (line,) = [line for line in lines if line.startswith(f"{layer} ")]
         assert len(line.split()) >= 3, line
-    rows = read_rows(tmp_path / "rows.jsonl")
+    # A row of GATConv under torch.compile is kept where there is a C compiler.
+    rows = [row for row in read_rows(tmp_path / "rows.jsonl") if row.variant != "compiled"]
     assert len(rows) == 8
     ours = {(row.readout, row.variant): row for row in rows if row.case == "Node2SeqConv"}
     assert set(ours) == {(readout, variant) for readout in ("max", "mean") for variant in ("", "plan anew")}
