@@ -18,7 +18,7 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from node2seq.data import load, make_split
+from node2seq.data import Split, load, make_split
 from node2seq.data.encoding import standardize
 from node2seq.data.families import FAMILIES, draw_graph
 from node2seq.environment import describe, pick_device
@@ -107,13 +107,13 @@ def unpack(path: Path, wanted: Sequence[str] | None) -> Iterator[tuple[str, Data
             yield name, Data(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(part["y"]).long())
 
 
-def split_of(name: str, data: Data, seed: int) -> Any:
+def split_of(name: str, data: Data, seed: int) -> Split:
     """A stratified split; with few labels, the same nodes for validation and test."""
     assert isinstance(data.y, torch.Tensor)
     split = make_split(data.y, "60/20/20", seed)
     if name.endswith("-few"):
         by_class = [split.train[data.y[split.train] == c][:FEW_LABELS] for c in data.y.unique().tolist()]
-        object.__setattr__(split, "train", torch.cat(by_class).sort().values)
+        return replace(split, train=torch.cat(by_class).sort().values)
     return split
 
 
