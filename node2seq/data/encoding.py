@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from node2seq.data.tabular import as_text, first_few, subject
+from node2seq.data.tabular import MISSING, as_text, first_few, subject
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-_MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
 _MOST_CATEGORIES = 256
 #: The square of a larger number is infinite in 32 bits.
 LARGEST = math.sqrt(float(np.finfo(np.float32).max))
@@ -178,7 +177,7 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
     text = as_text(column, title)
     numbers = text.cast(pl.Float64, strict=False)
     lower = text.str.to_lowercase()
-    text = text.set(lower.is_in(_MISSING), None)
+    text = text.set(lower.is_in(MISSING), None)
     if lower.drop_nulls().is_in(["true", "false"]).all():
         return (lower == "true").cast(pl.Float64)
     wrong = text.filter(text.is_not_null() & numbers.is_null())

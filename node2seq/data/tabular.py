@@ -45,6 +45,8 @@ _USUAL_NAMES = {
 }
 _FLAGS = {"features": "feature"}
 _VALUES_SHOWN = 3
+#: What a missing cell may hold, in lower case.
+MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
 
 
 @dataclass(frozen=True)

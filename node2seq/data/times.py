@@ -1,0 +1,185 @@
+"""A column of dates, timestamps or numbers → numbers that can be compared and sorted.
+
+A date, ``2024-03-31``, and a timestamp, ``2024-03-31T17:05:09.25+02:00``, become seconds since 1970 in UTC.
+A number stays what it is: a year, a count, Unix seconds or milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from node2seq.data.tabular import MISSING, as_text, first_few
+from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Kind = Literal["date", "number"]
+_ISO = (
+    r"^(?P<date>\d{4}-\d{2}-\d{2})"
+    r"(?:[Tt ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?:[.,](?P<part>\d{1,9}))?)?"
+    r" ?(?P<zone>[Zz]|UTC|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?)?$"
+)
+_CURE = "Write 2024-03-31, 2024-03-31T17:05:09 or a number"
+# Unix times between 1973 and 2286 in seconds, milli-, micro- and nanoseconds: each has its own size.
+_UNITS = {1.0: (1e8, 1e10), 1e3: (1e11, 1e13), 1e6: (1e14, 1e16), 1e9: (1e17, 1e19)}
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of a column.
+
+    Args:
+        values: [rows] float64; seconds since 1970 for dates; NaN where a cell is missing.
+        kind: ``"date"`` (or timestamps) or ``"number"``.
+        notes: For the user.
+    """
+
+    values: np.ndarray
+    kind: Kind
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Whether a cell is missing, [rows]."""
+        return np.isnan(self.values)
+
+
+def holds_dates(column: pl.Series) -> bool:
+    """Whether at least half of the cells that are not missing are dates or timestamps."""
+    import polars as pl
+
+    if column.dtype in (pl.Date, pl.Datetime):
+        return True
+    if column.dtype != pl.String:
+        return False
+    text = _without_missing(column, column.name).drop_nulls()
+    return bool(len(text)) and 2 * int(text.str.contains(_ISO).sum()) >= len(text)
+
+
+def read_times(column: pl.Series, title: str, kind: Kind | None = None) -> Times:
+    """Read a column of dates, of timestamps or of numbers; a cell that is none of them is an error.
+
+    Args:
+        column: Its cells: text, numbers, or dates as data frames and Parquet files hold them.
+        title: What the table is called in an error.
+        kind: What the column held in training.
+    """
+    import polars as pl
+
+    if column.dtype in (pl.Date, pl.Datetime):
+        found = Times(_seconds(column), "date")
+    elif column.dtype.is_numeric():
+        found = Times(column.cast(pl.Float64).fill_null(np.nan).to_numpy().copy(), "number")
+    else:
+        found = _read_text(_without_missing(column, title), title)
+    infinite = np.flatnonzero(np.isinf(found.values))
+    if infinite.size:
+        row = int(infinite[0])
+        raise _refusal(title, column.name, f"{column[row]} in row {row + 1} is infinite", "Correct it")
+    if kind is not None and kind != found.kind and not found.missing.all():
+        raise _refusal(title, column.name, f"it holds {found.kind}s", f"Give {kind}s, as in training")
+    return found
+
+
+def check_complete(times: Times, title: str, name: str, cure: str) -> None:
+    """Refuse a column of which a cell is missing."""
+    if (missing := times.missing).any():
+        count, row = int(missing.sum()), int(missing.argmax()) + 1
+        cells = "1 time is" if count == 1 else f"{count} times are"
+        raise _refusal(title, name, f"{cells} missing, the first in row {row}", cure)
+
+
+def on_one_scale(one: Times, other: Times) -> tuple[np.ndarray, np.ndarray] | None:
+    """The values of two columns so that they can be compared, or None if they cannot.
+
+    Numbers beside dates are Unix times. Of two columns of numbers, each of the size of Unix times, one may be
+    in seconds and the other in milliseconds.
+    """
+    units = [1.0 if times.kind == "date" else _unix_unit(times.values) for times in (one, other)]
+    if None not in units:
+        return one.values / units[0], other.values / units[1]
+    return (one.values, other.values) if one.kind == other.kind else None
+
+
+def _unix_unit(values: np.ndarray) -> float | None:
+    """How many units of Unix times make a second, or None if the numbers are of another size."""
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return 1.0
+    least, most = known.min(), known.max()
+    return next((unit for unit, (low, high) in _UNITS.items() if low <= least and most < high), None)
+
+
+def _read_text(text: pl.Series, title: str) -> Times:
+    import polars as pl
+
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.null_count() == text.null_count():
+        return Times(numbers.fill_null(np.nan).to_numpy().copy(), "number")
+    parts = text.str.extract_groups(_ISO).struct.unnest()
+    seconds = _seconds(parts["date"].str.to_date("%Y-%m-%d", strict=False))
+    for name, size in (("hour", 3600.0), ("minute", 60.0), ("second", 1.0)):
+        seconds += size * parts[name].cast(pl.Float64).fill_null(0.0).to_numpy()
+    seconds += (("0." + parts["part"]).cast(pl.Float64)).fill_null(0.0).to_numpy()
+    seconds -= _offset(parts["zone"])
+    wrong = text.is_not_null().to_numpy() & np.isnan(seconds)
+    if wrong.any():
+        raise _bad_cell(text, title, wrong, numbers.is_not_null().to_numpy())
+    return Times(seconds, "date", _zone_notes(text.name, parts))
+
+
+def _without_missing(column: pl.Series, title: str) -> pl.Series:
+    text = as_text(column, title)
+    return text.set(text.str.to_lowercase().is_in(MISSING), None)
+
+
+def _seconds(dates: pl.Series) -> np.ndarray:
+    """Dates or timestamps as seconds since 1970, NaN where one is missing."""
+    import polars as pl
+
+    micro = dates.cast(pl.Datetime("us")).dt.epoch("us") if dates.dtype == pl.Date else dates.dt.epoch("us")
+    return micro.cast(pl.Float64).fill_null(np.nan).to_numpy() / 1e6
+
+
+def _offset(zones: pl.Series) -> np.ndarray:
+    """Seconds by which each zone is ahead of UTC; 0 where there is none."""
+    import polars as pl
+
+    digits = zones.str.extract(r"([+-]\d{2})").cast(pl.Float64).fill_null(0.0).to_numpy()
+    minutes = zones.str.extract(r"[+-]\d{2}:?(\d{2})").cast(pl.Float64).fill_null(0.0).to_numpy()
+    behind = zones.str.starts_with("-").fill_null(value=False).to_numpy()
+    return 3600.0 * digits + 60.0 * np.where(behind, -minutes, minutes)
+
+
+def _zone_notes(name: str, parts: pl.DataFrame) -> list[str]:
+    """A note where only some timestamps have a zone."""
+    timed = parts["hour"].is_not_null()
+    without = int((timed & parts["zone"].is_null()).sum())
+    if without in (0, int(timed.sum())):
+        return []
+    return [
+        f"column {name!r}: {without} of {int(timed.sum())} timestamps have no time zone; they count as UTC"
+    ]
+
+
+def _bad_cell(text: pl.Series, title: str, no_date: np.ndarray, is_number: np.ndarray) -> Node2SeqError:
+    """The error for the first cell that does not fit: to most others, or to anything."""
+    neither = no_date & ~is_number
+    numbers, dates = int(is_number.sum()), len(text) - text.null_count() - int(no_date.sum())
+    if neither.any():
+        row = int(neither.argmax())
+        reason = f"{first_few([text[row]])} in row {row + 1} is neither a date nor a number"
+        return _refusal(title, text.name, reason, _CURE)
+    odd = is_number if dates >= numbers else ~no_date & text.is_not_null().to_numpy()
+    row = int(odd.argmax())
+    words = ("a number", "dates") if dates >= numbers else ("a date", "numbers")
+    reason = f"{text[row]!r} in row {row + 1} is {words[0]}, but other cells are {words[1]}"
+    return _refusal(title, text.name, reason, "Write them all alike")
+
+
+def _refusal(title: str, name: str, reason: str, cure: str) -> Node2SeqError:
+    return Node2SeqError(title, f"column {name!r}: {reason}", cure)
