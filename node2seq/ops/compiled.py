@@ -332,6 +332,8 @@ class CompiledBackend:
         name (str): The user's choice of the backend that runs within.
     """
 
+    ADDS_ROOT = True
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -363,22 +365,25 @@ class CompiledBackend:
         )
         return Ranking(sequences, call, lambda: Positions(*_rank(*call)), self)
 
-    def convolve_max(self, x: Tensor, weight: Tensor, ranked: Call) -> tuple[Tensor, Tensor]:
-        """Equations 5 and 6 with the largest window per channel."""
-        call = ranked.over("max", x, weight)
+    def convolve_max(
+        self, x: Tensor, weight: Tensor, ranked: Call, root: Tensor | None = None, bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Equations 5 and 6 with the largest window per channel, and with a root equation 7."""
+        call = ranked.over("max", x, weight, *_given(root, bias))
         return _result(call), _winners(call)
 
-    def convolve_sum(self, x: Tensor, weight: Tensor, ranked: Call) -> Tensor:
-        """Equations 5 and 6 with the sum over windows."""
-        return _result(ranked.over("sum", x, weight))
-
-    def convolve_with_root(
-        self, x: Tensor, weight: Tensor, root: Tensor, bias: Tensor | None, ranked: Call, readout: str
-    ) -> tuple[Tensor, Tensor | None]:
-        """Equations 5 to 7 in one step."""
-        own = [root] if bias is None else [root, bias]
-        call = ranked.over(readout, x, weight, *own)
-        return _result(call), _winners(call) if readout == "max" else None
+    def convolve_sum(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        ranked: Call,
+        root: Tensor | None = None,
+        bias: Tensor | None = None,
+        *,
+        is_mean: bool = False,
+    ) -> Tensor:
+        """Equations 5 and 6 with the sum or the mean over windows, and with a root equation 7."""
+        return _result(ranked.over("mean" if is_mean else "sum", x, weight, *_given(root, bias)))
 
     def convolve_edges(
         self, x: Tensor, weight: Tensor, ranked: Call, readout: str, edges: EdgeValues
@@ -403,6 +408,10 @@ class CompiledBackend:
 
     def _call(self, function: str, sequences: TracedSequences, given: list[Tensor]) -> Call:
         return Call(function, self.name, list(sequences.graph), sequences.edge_index, given, [], 0.0)
+
+
+def _given(*tensors: Tensor | None) -> list[Tensor]:
+    return [tensor for tensor in tensors if tensor is not None]
 
 
 def _carried(edges: EdgeValues | None) -> dict[str, Tensor]:

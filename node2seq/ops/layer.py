@@ -117,20 +117,21 @@ def convolve(
     backend, layout, winner = ranking.backend, ranking.layout, None
     how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
     flat, weight, shape = x.flatten(0, -2), weight.to(x.dtype), (*x.shape[:-2], -1, weight.size(-1))
+    own = ()
     if root is not None:
         root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
-        if hasattr(backend, "convolve_with_root"):
-            out, winner = backend.convolve_with_root(flat, weight, *root, layout, readout, **how)
-            return out.view(shape), winner
+        own = root if getattr(backend, "ADDS_ROOT", False) else ()
     if readout == "max":
-        out, winner = backend.convolve_max(flat, weight, layout, **how)
+        out, winner = backend.convolve_max(flat, weight, layout, *own, **how)
+    elif own:
+        out = backend.convolve_sum(flat, weight, layout, *own, is_mean=readout == "mean", **how)
     else:
         out = backend.convolve_sum(flat, weight, layout, **how)
         if readout == "mean":
             out = out / ranking.sequences.rows.windows(weight.size(-3))[:, None]
-    if root is not None:
-        own = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight)
-        out = add_bias(out.view(own.shape) + own, root.bias)
+    if root is not None and not own:
+        rows = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight)
+        out = add_bias(out.view(rows.shape) + rows, root.bias)
     return out.view(shape), winner
 
 

@@ -6,20 +6,22 @@ Deterministic whatever the number of threads: what is written for a row depends 
 from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, score
 from node2seq.ops.native.build_sequences import build
 from node2seq.ops.native.candidates import find_lists
-from node2seq.ops.native.convolve_with_root import convolve_with_root
 from node2seq.ops.native.dropout import drop
 from node2seq.ops.native.ranking import score_and_rank
 from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
 from node2seq.ops.native.window_sum import convolve_sum
 
+# The own rows go through the same product as the taps: many small products take longer than one.
+ADDS_ROOT = True
+
 __all__ = [
+    "ADDS_ROOT",
     "aggregate",
     "attention",
     "build",
     "convolve_max",
     "convolve_sum",
-    "convolve_with_root",
     "drop",
     "find_lists",
     "largest",

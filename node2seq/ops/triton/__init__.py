@@ -7,7 +7,6 @@ kernel needs an atomic. Backward passes walk over the transposed graph instead o
 from node2seq.ops.triton.aggregate import aggregate
 from node2seq.ops.triton.attention import attention
 from node2seq.ops.triton.build_sequences import build
-from node2seq.ops.triton.convolve_with_root import convolve_with_root
 from node2seq.ops.triton.dropout import drop
 from node2seq.ops.triton.largest import largest
 from node2seq.ops.triton.ranking import rank, score_and_rank
@@ -17,17 +16,19 @@ from node2seq.ops.triton.sorting import precedence
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum
 
+# The own rows go through the same product as the taps.
+ADDS_ROOT = True
 # The rows that convolutions multiply and gather may be of 16 bits; sums are of 32.
 CHOOSES_DTYPE = True
 
 __all__ = [
+    "ADDS_ROOT",
     "CHOOSES_DTYPE",
     "aggregate",
     "attention",
     "build",
     "convolve_max",
     "convolve_sum",
-    "convolve_with_root",
     "drop",
     "largest",
     "precedence",

@@ -216,7 +216,11 @@ def _compile_layer(kernel_sizes: tuple[int, ...]) -> None:
             follows = ops.Convolution(kernel_size, readout, with_root=True)
             scored = fused.score_and_rank(x.detach(), x.detach(), sequences, follows).layout
             for order in (sequences, scored):
-                fused.convolve_with_root(x, taps, root, bias, order, readout)[0].sum().backward()
+                if readout == "max":
+                    out, _ = fused.convolve_max(x, taps, order, root, bias)
+                else:
+                    out = fused.convolve_sum(x, taps, order, root, bias, is_mean=readout == "mean")
+                out.sum().backward()
 
 
 def _plan_of_copies(runs: int) -> Any:

@@ -32,16 +32,17 @@ def whole_layer(readout: str, sequences: ops.Sequences, is_learned: bool) -> Cal
         if is_learned:
             follows = ops.Convolution(weight.size(-3), readout, with_root=True)
             ranked = ops.rank(x, x, sequences, then=follows, backend=backend).layout
+        if backend is fused and readout == "max":
+            return fused.convolve_max(x, weight, ranked, root, bias)
         if backend is fused:
-            out, winner = fused.convolve_with_root(x, weight, root, bias, ranked, readout)
-        else:
-            step = backend.convolve_max if readout == "max" else backend.convolve_sum
-            out = step(x, weight, ranked)
-            out, winner = out if readout == "max" else (out, None)
-            if readout == "mean":
-                out = out / sequences.rows.windows(weight.size(-3))[:, None]
-            out = out + multiply(x, root.transpose(-2, -1))
-            out = (out.view(*root.shape[:-2], -1, out.size(-1)) + bias.unsqueeze(-2)).flatten(0, -2)
+            return fused.convolve_sum(x, weight, ranked, root, bias, is_mean=readout == "mean")
+        step = backend.convolve_max if readout == "max" else backend.convolve_sum
+        out = step(x, weight, ranked)
+        out, winner = out if readout == "max" else (out, None)
+        if readout == "mean":
+            out = out / sequences.rows.windows(weight.size(-3))[:, None]
+        out = out + multiply(x, root.transpose(-2, -1))
+        out = (out.view(*root.shape[:-2], -1, out.size(-1)) + bias.unsqueeze(-2)).flatten(0, -2)
         return out if winner is None else (out, winner)
 
     return run
