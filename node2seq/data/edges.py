@@ -26,24 +26,36 @@ class CarriedColumns:
 
     weight: str | None
     features: list[str]
+    order: str | None = None
+
+    @property
+    def numbers(self) -> list[str]:
+        """Those of weight and features, each once."""
+        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
 
     @property
     def names(self) -> list[str]:
         """All of them, each once."""
-        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
+        return list(dict.fromkeys([*self.numbers, *([self.order] if self.order else [])]))
 
     def __str__(self) -> str:
         parts = [] if self.weight is None else [f"{self.weight!r} as weight"]
         if self.features:
             parts.append(f"{first_few(self.features)} as features")
+        if self.order is not None:
+            parts.append(f"{self.order!r} as order")
         return " and ".join(parts)
 
     def apart(self, values: Tensor) -> dict[str, Tensor]:
-        """The columns [E, V] as a graph has them."""
-        place = {name: number for number, name in enumerate(self.names)}
-        found = {} if self.weight is None else {"edge_weight": values[:, place[self.weight]].contiguous()}
+        """The columns [E, V] as a graph has them; the order, if there is one, is the last."""
+        place = {name: number for number, name in enumerate(self.numbers)}
+        found = {}
+        if self.weight is not None:
+            found["edge_weight"] = values[:, place[self.weight]].float().contiguous()
         if self.features:
-            found["edge_attr"] = values[:, [place[name] for name in self.features]]
+            found["edge_attr"] = values[:, [place[name] for name in self.features]].float()
+        if self.order is not None:
+            found["edge_order"] = values[:, -1].contiguous()
         return found
 
 

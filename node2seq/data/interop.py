@@ -29,7 +29,8 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
     """Prepare a graph of PyTorch Geometric: no self loops or duplicates, and undirected unless ``directed``.
 
     Takes ``edge_index``, ``x`` (structural features are made where there is none), ``y``, masks, and what
-    edges carry: ``edge_weight`` and ``edge_attr``. Parallel edges that carry something stay what they are.
+    edges carry: ``edge_weight``, ``edge_attr`` and ``edge_order`` (kept in 64 bits). Parallel edges that
+    carry something stay what they are.
     """
     edge_index = data.edge_index
     if edge_index is None:
@@ -85,11 +86,14 @@ def _clean(
     """The edges without loops and duplicates, what they carry, and the counts."""
     given = {"edge_weight": data.edge_weight, "edge_attr": data.edge_attr}
     given = {name: values.float().cpu() for name, values in given.items() if values is not None}
+    if data.get("edge_order") is not None:
+        given["edge_order"] = data.edge_order.double().cpu()
     if not given:
         edges, counts = clean_edges(edge_index, nodes, directed=directed)
         return edges, {}, counts
     for name, values in given.items():
-        if values.dim() > 2 or values.size(0) != edge_index.size(1):
+        most = 1 if name == "edge_order" else 2
+        if not 1 <= values.dim() <= most or values.size(0) != edge_index.size(1):
             raise Node2SeqError(
                 f"{name} of shape {list(values.shape)}",
                 f"the graph has {edge_index.size(1)} edges",
@@ -97,11 +101,13 @@ def _clean(
             )
         if not bool(values.isfinite().all()):
             raise Node2SeqError(name, "it holds NaN or infinite values", "Replace them")
+    # Of different precision, all are brought to the higher one: exact, there and back.
     table = torch.cat([values.view(-1, 1) if values.dim() == 1 else values for values in given.values()], 1)
     edges, table, counts = clean_valued_edges(edge_index, table, nodes, directed=directed)
     widths = [values.size(1) if values.dim() == 2 else 1 for values in given.values()]
     parts = zip(given.items(), table.split(widths, dim=1), strict=True)
-    return edges, {name: part.reshape(-1, *values.shape[1:]) for (name, values), part in parts}, counts
+    carried = {name: part.reshape(-1, *values.shape[1:]).to(values.dtype) for (name, values), part in parts}
+    return edges, carried, counts
 
 
 def to_pyg(data: Data) -> Data:
@@ -112,9 +118,9 @@ def to_pyg(data: Data) -> Data:
 def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The graph as frames of edges and nodes, which :func:`from_frames` turns back into the same tensors.
 
-    Edges: ``source``, ``target``; each edge of an undirected graph once; ``weight`` and the features e0, e1,
-    … where edges carry them. Nodes: ``id``, ``label`` (null where unlabelled), ``split`` if one is given or
-    the graph has masks, and the features f0, f1, …
+    Edges: ``source``, ``target``; each edge of an undirected graph once; ``weight``, the features e0, e1, …
+    and ``order`` where edges carry them. Nodes: ``id``, ``label`` (null where unlabelled), ``split`` if one
+    is given or the graph has masks, and the features f0, f1, …
     """
     import polars as pl
 
@@ -134,6 +140,8 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
         attr = data.edge_attr.cpu()[kept]
         attr = attr[:, None] if attr.dim() == 1 else attr
         edges = edges.with_columns(pl.Series(f"e{i}", attr[:, i].numpy()) for i in range(attr.size(1)))
+    if data.get("edge_order") is not None:
+        edges = edges.with_columns(pl.Series("order", data.edge_order.cpu()[kept].numpy()))
     columns = [id_column]
     if isinstance(data.y, Tensor):
         names = held.get("class_names")

@@ -38,6 +38,8 @@ from node2seq.data.tabular import (
     table_of,
     weight_column,
 )
+from node2seq.data.temporal import newer_edges, read_order, split_by_time, tied_edges, without_edges
+from node2seq.data.times import Kind, Times, read_times
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -48,21 +50,28 @@ _SCHEMA_FORMAT = 1
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What reading changed: the edges dropped or merged, and notes for the user."""
+    """What reading changed: the edges dropped or merged, and notes and warnings for the user."""
 
     edges: EdgeCounts
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _NodeTable:
-    """The nodes table as read: its columns, and which of them hold the id, the label and the split."""
+    """The nodes table as read: its columns, and which of them hold the id, label, split and time."""
 
     title: str
     frame: pl.DataFrame
     id: str
     label: str | None
     split: str | None
+    time: str | None
+
+    @property
+    def roles(self) -> list[str]:
+        """The columns that are no features."""
+        return [name for name in (self.id, self.label, self.split, self.time) if name is not None]
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,12 @@ class ReadOptions:
             schema keeps the scales of this graph for others. (default: False)
         edge_weight (str, optional): Column of ``edges`` with a weight for each edge.
         edge_features (list of str): Columns of ``edges`` with numbers that describe each edge.
+        order_by (str, optional): Column of ``edges`` with the date, timestamp or number by which the edges of
+            a node are ordered, largest first. An edge that is repeated over time stays repeated.
+        split_by (str, optional): Column of ``nodes`` with a date, a timestamp or a number: the first 60 % of
+            the labelled nodes train, the next 20 % validate, the last 20 % test. It is no feature.
+        no_future_edges (bool): With ``order_by`` and ``split_by``, drop edges that are newer than the node at
+            which they end. (default: False)
     """
 
     label: str | None = None
@@ -107,6 +122,21 @@ class ReadOptions:
     standardize: bool = False
     edge_weight: str | None = None
     edge_features: Sequence[str] = ()
+    order_by: str | None = None
+    split_by: str | None = None
+    no_future_edges: bool = False
+
+    def __post_init__(self) -> None:
+        if self.split is not None and self.split_by is not None:
+            raise Node2SeqError(
+                f"split={self.split} and split_by={self.split_by}", "these are two splits", "Give one of them"
+            )
+        if self.no_future_edges and (self.order_by is None or self.split_by is None):
+            raise Node2SeqError(
+                "no_future_edges",
+                "it compares the times of edges and nodes",
+                "Name their columns with order_by and split_by (--order-by, --split-by), or leave it out",
+            )
 
 
 def read_graph(
@@ -122,9 +152,9 @@ def read_graph(
 
     Formats: CSV, TSV, Parquet and NPZ, also gzipped. Ids are text or whole numbers of any size. The nodes
     keep the order of the nodes file; without one, the order in which they first appear in the edges.
-    Duplicate edges are merged and self loops are dropped. Where edges carry a weight or features, parallel
-    edges stay what they are; in an undirected graph both directions of an edge carry the same. A graph
-    without feature columns gets structural features.
+    Duplicate edges are merged and self loops are dropped. Where edges carry a weight, features or an order,
+    parallel edges stay what they are; in an undirected graph both directions of an edge carry the same. A
+    graph without feature columns gets structural features.
 
     Args:
         edges (path): The file of edges.
@@ -135,13 +165,14 @@ def read_graph(
         say (callable, optional): Called with a line before each step that may take a while.
         **options: Other fields of :class:`ReadOptions`: ``source``, ``target``, ``id``, ``split``,
             ``directed``, ``fill``, ``features``, ``categorical``, ``ignore``, ``schema``, ``standardize``,
-            ``edge_weight`` and ``edge_features``.
+            ``edge_weight``, ``edge_features``, ``order_by``, ``split_by`` and ``no_future_edges``.
 
     Returns:
         Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them; ``node_ids`` (array
         of str), ``class_names`` (list of str), ``schema`` (JSON-ready dict), ``report``
-        (:class:`ReadReport`), ``train_mask``, ``val_mask``, ``test_mask`` with a split column, and
-        ``edge_weight`` [E] and ``edge_attr`` [E, F] where edges carry them.
+        (:class:`ReadReport`), ``train_mask``, ``val_mask``, ``test_mask`` with a split column or
+        ``split_by``, and ``edge_weight`` [E], ``edge_attr`` [E, F] and ``edge_order`` [E] (float64) where
+        edges carry them.
     """
     if edges is None:
         raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
@@ -178,6 +209,7 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     if source == target:
         raise Node2SeqError(edges.title, f"{source!r} is named as source and as target", "Name two columns")
     notes: list[str] = []
+    warnings: list[str] = []
     carried = _carried_columns(edges, (source, target), options, schema)
     weight = weight_column(edges)
     if weight is not None and weight not in (source, target, *carried.names):
@@ -190,6 +222,12 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
             f"label {options.label!r}",
             "labels come from a table of nodes",
             "Give one with nodes (--nodes FILE)",
+        )
+    if nodes is None and options.split_by is not None:
+        raise Node2SeqError(
+            f"split_by={options.split_by}",
+            "it is a column of the nodes",
+            "Give a table of nodes (--nodes FILE)",
         )
     if nodes is None and schema is not None and schema["features"]:
         raise Node2SeqError(
@@ -204,15 +242,36 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     say("merging duplicate edges")
     if carried.names:
         notes.append(f"edges carry {carried}")
-    data, counts = _clean(torch.from_numpy(numbers), edges, carried, len(node_ids), directed)
+    order = None
+    if carried.order is not None:
+        kind = None if schema is None else schema["edges"].get("order_kind")
+        order = read_order(edges.read([carried.order])[carried.order], edges.title, kind)
+        notes += order.notes
+    data, counts = _clean(torch.from_numpy(numbers), edges, carried, order, len(node_ids), directed)
+    if order is not None:
+        _describe_order(data, carried.order, notes, warnings)
+    times = None
+    if read is not None and read.time is not None:
+        kind = None if schema is None else schema["split_by"]["kind"]
+        times = read_times(read.frame[read.time], read.title, kind)
+        notes += times.notes
+    if order is not None and times is not None:
+        drop = options.no_future_edges if schema is None else schema["split_by"]["no_future_edges"]
+        _check_future(data, order.kind, times, notes, warnings, drop=drop)
     class_names = [] if schema is None else schema["class_names"]
     if read is not None and read.label is not None:
         known = None if schema is None else class_names
-        labels = read_labels(read.frame[read.label], read.title, known, notes, needs_pairs=read.split is None)
+        is_split = read.split is not None or (read.time is not None and schema is None)
+        labels = read_labels(read.frame[read.label], read.title, known, notes, needs_pairs=not is_split)
         data.y, class_names = torch.from_numpy(labels.y), labels.names
+        masks: dict[str, np.ndarray] = {}
         if read.split is not None:
-            for part, mask in read_split(read.frame[read.split], labels.y, read.title, notes).items():
-                data[f"{part}_mask"] = torch.from_numpy(mask)
+            masks = read_split(read.frame[read.split], labels.y, read.title, notes)
+        elif read.time is not None and schema is None:
+            assert times is not None
+            masks = split_by_time(times, labels.y, read.title, read.time)
+        for part, mask in masks.items():
+            data[f"{part}_mask"] = torch.from_numpy(mask)
     say("encoding the features")
     assert data.edge_index is not None
     data.x, encoding = _features(read, data.edge_index, len(node_ids), options, schema, notes)
@@ -222,37 +281,90 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     data.schema = schema or make_schema(columns, encoding, class_names, directed=directed)
     if schema is None and carried.names:
         data.schema["edges"] = {"weight": carried.weight, "features": carried.features}
-    data.report = ReadReport(counts, notes)
+    if schema is None and order is not None:
+        data.schema["edges"] |= {"order": carried.order, "order_kind": order.kind}
+    if schema is None and read is not None and times is not None:
+        data.schema["split_by"] = {
+            "column": read.time,
+            "kind": times.kind,
+            "no_future_edges": options.no_future_edges,
+        }
+    data.report = ReadReport(counts, notes, warnings)
     return data
 
 
 def _clean(
-    edge_index: Tensor, edges: LazyTable, carried: CarriedColumns, num_nodes: int, directed: bool
+    edge_index: Tensor,
+    edges: LazyTable,
+    carried: CarriedColumns,
+    order: Times | None,
+    num_nodes: int,
+    directed: bool,
 ) -> tuple[Data, EdgeCounts]:
     """A graph of the edges, cleaned, with what they carry, and what cleaning took away."""
     if not carried.names:
         edge_index, counts = clean_edges(edge_index, num_nodes, directed=directed)
         return Data(edge_index=edge_index, num_nodes=num_nodes), counts
-    values = torch.from_numpy(read_numbers(edges.read(carried.names), edges.title))
+    if carried.numbers:
+        values = torch.from_numpy(read_numbers(edges.read(carried.numbers), edges.title))
+    else:
+        values = torch.empty(edge_index.size(1), 0)
+    if order is not None:  # in 32 bits, times within two minutes of each other would be equal
+        values = torch.cat([values.double(), torch.from_numpy(order.values)[:, None]], dim=1)
     edge_index, values, counts = clean_valued_edges(edge_index, values, num_nodes, directed=directed)
     return Data(edge_index=edge_index, num_nodes=num_nodes, **carried.apart(values)), counts
+
+
+def _describe_order(data: Data, name: str | None, notes: list[str], warnings: list[str]) -> None:
+    """Say how many edges the order leaves open."""
+    assert data.edge_index is not None
+    if data.num_edges and bool((data.edge_order == data.edge_order[0]).all()):
+        warnings.append(f"all edges have the same {name!r}: it gives no order")
+    elif tied := tied_edges(data.edge_index, data.edge_order):
+        notes.append(
+            f"{tied} of {data.num_edges} edges have the same {name!r} as another edge of their node; "
+            "the neighbours' ids decide among them"
+        )
+
+
+def _check_future(
+    data: Data, kind: Kind, times: Times, notes: list[str], warnings: list[str], *, drop: bool
+) -> None:
+    """Drop the edges that are newer than the node at which they end, or warn of them."""
+    newer = newer_edges(data, kind, times)
+    if newer is None:
+        words = "the edges' times and the nodes' cannot be compared: dates and numbers that are no Unix times"
+        if drop:
+            raise Node2SeqError("no_future_edges", words, "Write both as dates")
+        notes.append(f"{words}; whether edges are newer than their nodes is not known")
+        return
+    if not (count := int(newer.sum())):
+        return
+    which = f"{count} of {data.num_edges} edges are newer than the node that they inform"
+    if drop:
+        without_edges(data, newer)
+        notes.append(f"{which}: dropped")
+    else:
+        warnings.append(f"{which}, which may leak the future; --no-future-edges drops them")
 
 
 def _carried_columns(
     edges: LazyTable, ends: tuple[str, str], options: ReadOptions, schema: dict[str, Any] | None
 ) -> CarriedColumns:
     if schema is None:
-        carried = CarriedColumns(options.edge_weight, list(dict.fromkeys(options.edge_features)))
+        features = list(dict.fromkeys(options.edge_features))
+        carried = CarriedColumns(options.edge_weight, features, options.order_by)
     else:
         own = schema.get("edges", {"weight": None, "features": []})
-        carried = CarriedColumns(own["weight"], own["features"])
+        carried = CarriedColumns(own["weight"], own["features"], own.get("order"))
     for name in carried.names:
         if name not in edges.names and schema is not None:
             raise Node2SeqError(
                 edges.title, f"the column {name!r} is missing", "Give the columns used in training"
             )
         if name not in edges.names:
-            raise missing_column(edges, "edge_weight" if name == carried.weight else "edge_features", name)
+            roles = {carried.order: "order_by", carried.weight: "edge_weight"}
+            raise missing_column(edges, roles.get(name, "edge_features"), name)
         if name in ends:
             raise Node2SeqError(
                 f"{edges.title}: column {name!r}", "it holds an end of each edge", "Name another column"
@@ -271,10 +383,11 @@ def _read_nodes(
     node_id = find_column(table, "id", options.id or _if_there(own.get("id"), table))
     label = options.label or _if_there(own.get("label"), table)
     split = options.split if schema is None else None
-    for part, name in (("label", label), ("split", split)):
+    time = options.split_by if schema is None else _time_of_training(table, schema)
+    for part, name in (("label", label), ("split", split), ("split_by", time)):
         if name is not None and name not in table.names:
             raise missing_column(table, part, name)
-    roles = [name for name in (node_id, label, split) if name is not None]
+    roles = [name for name in (node_id, label, split, time) if name is not None]
     if len(set(roles)) < len(roles):
         raise Node2SeqError(table.title, f"one column cannot be two of {quoted(roles)}", "Name others")
     if schema is None:
@@ -295,7 +408,19 @@ def _read_nodes(
     frame = table.read([*roles, *features])
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
-    return _NodeTable(table.title, frame, node_id, label, split)
+    return _NodeTable(table.title, frame, node_id, label, split, time)
+
+
+def _time_of_training(table: LazyTable, schema: dict[str, Any]) -> str | None:
+    """The column of the nodes' times; a new graph needs it only where edges may be dropped by it."""
+    if "split_by" not in schema:
+        return None
+    name = schema["split_by"]["column"]
+    if name not in table.names and schema["split_by"]["no_future_edges"]:
+        raise Node2SeqError(
+            table.title, f"the column {name!r} is missing", "Give the nodes' times, as in training"
+        )
+    return _if_there(name, table)
 
 
 def _feature_names(table: LazyTable, options: ReadOptions, roles: list[str], notes: list[str]) -> list[str]:
@@ -390,9 +515,7 @@ def _features(
     """The feature matrix, and the encoding by which it was made, which is empty for structural features."""
     encoding: Encoding = [] if schema is None else schema["features"]
     if nodes is not None and schema is None:
-        columns = nodes.frame.drop(
-            [name for name in (nodes.id, nodes.label, nodes.split) if name is not None]
-        )
+        columns = nodes.frame.drop(nodes.roles)
         encoding = choose_encoding(
             columns, nodes.title, options.categorical, options.fill, standardize=options.standardize
         )
@@ -428,9 +551,14 @@ def schema_of_matrix(num_features: int, num_classes: int, *, directed: bool) -> 
 
 
 def is_directed(data: Data) -> bool:
-    """Whether the graph is directed: by its schema if it has one, otherwise by its edges."""
+    """Whether the graph is directed: by its schema if it has one, otherwise by its edges.
+
+    An undirected graph is directed once edges from the future were dropped: they may be so for one end alone.
+    """
     schema = data.to_dict().get("schema")
-    return data.is_directed() if schema is None else bool(schema["directed"])
+    if schema is None:
+        return data.is_directed()
+    return bool(schema["directed"] or schema.get("split_by", {}).get("no_future_edges"))
 
 
 def check_schema(schema: Any) -> dict[str, Any]:
@@ -451,6 +579,7 @@ def check_schema(schema: Any) -> dict[str, Any]:
         and isinstance(schema.get("features"), list)
         and all(_is_column(column) for column in schema["features"])
         and ("edges" not in schema or _is_carried(schema["edges"]))
+        and ("split_by" not in schema or _is_split_by(schema["split_by"]))
     )
     if not ok:
         raise Node2SeqError("the schema", "parts of it are missing or wrong", "Give data.schema of a graph")
@@ -464,6 +593,18 @@ def _is_carried(edges: Any) -> bool:
         and isinstance(edges.get("weight"), str | None)
         and isinstance(edges.get("features"), list)
         and all(isinstance(name, str) for name in edges["features"])
+        and isinstance(edges.get("order"), str | None)
+        and edges.get("order_kind") in (None, "date", "number")
+    )
+
+
+def _is_split_by(split: Any) -> bool:
+    """Whether this is the column of the nodes' times, and what is done with it."""
+    return (
+        isinstance(split, dict)
+        and isinstance(split.get("column"), str)
+        and split.get("kind") in ("date", "number")
+        and isinstance(split.get("no_future_edges"), bool)
     )
 
 

@@ -89,6 +89,26 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
     return Split(tensors[0], tensors[1], tensors[2], rule, seed, tensors[3])
 
 
+def split_in_order(times: np.ndarray) -> list[np.ndarray] | None:
+    """The first 60 %, the next 20 % and the last 20 % by time, as masks [N]; NaN is in none of them.
+
+    Equal times stay together: a cut goes where the time changes, as near to its place as it can. None if
+    there are not three different times.
+    """
+    known = np.sort(times[~np.isnan(times)])
+    changes = np.flatnonzero(np.diff(known)) + 1
+    if changes.size < 2:
+        return None
+    first = changes[:-1][np.abs(changes[:-1] - int(0.6 * known.size)).argmin()]
+    later = changes[changes > first]
+    second = later[np.abs(later - int(0.8 * known.size)).argmin()]
+    return [
+        times < known[first],
+        (times >= known[first]) & (times < known[second]),
+        times >= known[second],
+    ]
+
+
 def fold_numbers(nodes: int, folds: int, seed: int) -> Tensor:
     """A random fold, 0 to ``folds`` − 1, for each of ``nodes`` nodes; fold sizes differ by at most one."""
     mixed = _mixed(np.arange(nodes), _words(nodes, seed))

@@ -348,7 +348,7 @@ def missing_column(table: LazyTable, role: str, name: str) -> Node2SeqError:
     return Node2SeqError(
         table.title,
         f"no column {name!r} for the {role}; its columns are {shown}",
-        f"Say which it is with {role}=NAME (--{_FLAGS.get(role, role)} NAME)",
+        f"Say which it is with {role}=NAME (--{_FLAGS.get(role, role.replace('_', '-'))} NAME)",
     )
 
 

@@ -1,0 +1,96 @@
+"""What times decide: the order of a node's edges, the split of the nodes, and which edges are too new."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from node2seq.data.splits import split_in_order
+from node2seq.data.times import Kind, Times, check_complete, on_one_scale, read_times
+from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def read_order(column: pl.Series, title: str, kind: Kind | None) -> Times:
+    """The number by which each edge is ordered; none may be missing.
+
+    Args:
+        column: Of the edges.
+        title: What their table is called in an error.
+        kind: What the column held in training.
+    """
+    times = read_times(column, title, kind)
+    check_complete(times, title, column.name, "Complete the rows, or remove them")
+    return times
+
+
+def tied_edges(edge_index: Tensor, order: Tensor) -> int:
+    """How many edges have the same number as another edge that ends at the same node."""
+    target, numbers = edge_index[1].numpy(), order.numpy()
+    by_node = np.lexsort((numbers, target))
+    same = (np.diff(target[by_node]) == 0) & (np.diff(numbers[by_node]) == 0)
+    return int(np.count_nonzero(np.append(False, same) | np.append(same, False))) if target.size else 0
+
+
+def split_by_time(times: Times, y: np.ndarray, title: str, name: str) -> dict[str, np.ndarray]:
+    """The train, val and test masks: the labelled nodes by their time, 60/20/20, equal times together.
+
+    Args:
+        times: Of the nodes.
+        y: Their classes; −1: unlabelled, in no part.
+        title: What their table is called in an error.
+        name: The column.
+    """
+    labelled = y >= 0
+    if (without := times.missing & labelled).any():
+        count, row = int(without.sum()), int(without.argmax()) + 1
+        nodes = "1 labelled node has" if count == 1 else f"{count} labelled nodes have"
+        raise Node2SeqError(
+            title,
+            f"column {name!r}: {nodes} no time, the first in row {row}",
+            "Give the time, or clear the label",
+        )
+    masks = split_in_order(np.where(labelled, times.values, np.nan))
+    if masks is None:
+        count = np.unique(times.values[labelled]).size
+        raise Node2SeqError(
+            title,
+            f"column {name!r}: the labelled nodes have {count} different time{'s' if count > 1 else ''}, and "
+            "train, val and test need three at least",
+            "Name another column, or give a split column (--split COLUMN)",
+        )
+    return dict(zip(("train", "val", "test"), masks, strict=True))
+
+
+def newer_edges(data: Data, edge_kind: Kind, nodes: Times) -> np.ndarray | None:
+    """Whether each edge is newer than the node at which it ends, [E]; None if their times do not compare.
+
+    An unlabelled node without a time is to be predicted now: no edge is newer.
+
+    Args:
+        data: The graph, with ``edge_order``.
+        edge_kind: Whether that holds dates or numbers.
+        nodes: The nodes' times.
+    """
+    assert data.edge_index is not None
+    both = on_one_scale(Times(data.edge_order.numpy(), edge_kind), nodes)
+    if both is None:
+        return None
+    of_edges, of_nodes = both
+    return of_edges > of_nodes[data.edge_index[1].numpy()]
+
+
+def without_edges(data: Data, dropped: np.ndarray) -> None:
+    """Drop edges, and what they carry, from a graph."""
+    assert data.edge_index is not None
+    kept = torch.from_numpy(~dropped)
+    data.edge_index = data.edge_index[:, kept]
+    for name in ("edge_weight", "edge_attr", "edge_order"):
+        if name in data:
+            data[name] = data[name][kept]
