@@ -59,6 +59,27 @@ def convolve(rows: Tensor, weight: Tensor, readout: str) -> Tensor:
     return windows.mean(dim=1) if readout == "mean" else windows.sum(dim=1)
 
 
+def soft_shares(score: Tensor, count: int) -> Tensor:
+    """The soft ranks of one sequence, [count, k_i]: each softmax takes what those before it left."""
+    shares, value = [], score
+    for rank in range(count):
+        share = value.softmax(0) if rank < score.numel() else torch.zeros_like(score)
+        shares.append(share)
+        value = value + torch.log(1 - share.clamp(max=1 - torch.finfo(score.dtype).eps))
+    return torch.stack(shares)
+
+
+def convolve_ranks(rows: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
+    """One sequence [k_i, D] and its shares [K, k_i] → one row [D]: a matrix for each rank and the mean."""
+    out = rows.new_zeros(weight.size(-1))
+    if not rows.size(0):
+        return out
+    for share, matrix in zip(shares, weight[:-1], strict=True):
+        for row, part in zip(rows, share, strict=True):
+            out = out + part * (row @ matrix)
+    return out + rows.mean(0) @ weight[-1]
+
+
 def layer(conv: Node2SeqConv, x: Tensor, edge_index: Tensor) -> tuple[Tensor, list[list[tuple[int, bool]]]]:
     """The output of the layer and the sequence of each node."""
     x_bar = F.linear(x, conv.lin.weight)

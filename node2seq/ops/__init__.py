@@ -32,6 +32,7 @@ from node2seq.ops.linear import (
 )
 from node2seq.ops.plan_cache import PLANS, find_entries, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
+from node2seq.ops.ranks import Ranks, convolve_ranks, hard_ranks, soft_ranks
 from node2seq.ops.sequences import Rows, Sequences
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "GraphNumbers",
     "Positions",
     "Ranking",
+    "Ranks",
     "Root",
     "Rows",
     "Sequences",
@@ -55,12 +57,14 @@ __all__ = [
     "check_backend",
     "choose_backend",
     "convolve",
+    "convolve_ranks",
     "counter_dropout",
     "dense",
     "eager",
     "find_entries",
     "find_sequences",
     "full_precision",
+    "hard_ranks",
     "initialize",
     "is_exporting",
     "is_plain_linear",
@@ -73,6 +77,7 @@ __all__ = [
     "reference",
     "root_of",
     "runs_of",
+    "soft_ranks",
     "sparse_rows",
     "storage_dtype",
 ]

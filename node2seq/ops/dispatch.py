@@ -11,9 +11,13 @@ Each backend is a module with the same functions and the same results:
 ``aggregate``      the weighted sum of each target's sources, [N, D]; differentiable in the weights too
 ``attention``      the softmax over each sequence of an activated sum of two terms, [E]
 ``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
+``pair_scores``    ``score`` with gradients to both sides
+``soft_ranks``     how much of each entry stands at each of the first ranks, [K, E]; differentiable
+``convolve_ranks`` a matrix for each rank and one for the mean of all, [N, D]; differentiable in the ranks too
 =================  =======================================================================================
 
-and may have functions that take several of these steps at once:
+Where ``native`` or ``triton`` lack one of the last three, that of ``eager`` stands in. A backend may have
+functions that take several of these steps at once:
 
 ======================  ==================================================================================
 ``score_and_rank``      from features to a :class:`node2seq.ops.ranking.Ranking`
@@ -105,6 +109,11 @@ def choose_backend(name: str, x: Tensor) -> Any:
     if name == "triton":
         return _triton_for(x)
     return BACKENDS[name]
+
+
+def step_of(backend: Any, name: str) -> Callable[..., Any]:
+    """One of the functions of a backend, or that of ``eager`` where it has none of its own."""
+    return getattr(backend, name, None) or getattr(eager, name)
 
 
 def fastest_for(x: Tensor) -> ModuleType | None:

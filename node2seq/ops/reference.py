@@ -120,6 +120,55 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
     return out
 
 
+def pair_scores(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
+    """The inner product of each entry's target and source with gradients to both, [E]."""
+    return score(query, key, sequences)
+
+
+def soft_ranks(score: Tensor, sequences: Sequences, count: int) -> Tensor:
+    """How much of each entry stands at each of the first ranks, [count, E].
+
+    Rank 0 is the softmax of the scores over each sequence, and each rank takes what those before it left:
+    a_{t+1} = a_t + log(1 − p_t). A rank that a sequence is too short for holds nothing.
+    """
+    rows, most = sequences.rows, largest_share(score.dtype)
+    # One more row than there are takes the leftovers of traced graphs.
+    length = torch.cat([rows.length(), rows.ptr.new_zeros(1)])[rows.target]
+    value, weights = score, []
+    for t in range(count):
+        top = value.detach().new_full((rows.num_rows + 1,), -torch.inf)
+        top = top.scatter_reduce(0, rows.target, value.detach(), "amax")
+        share = (value - top[rows.target]).exp()
+        share = share / _sum_rows(share[:, None], rows, leftovers=True).view(-1)[rows.target]
+        share = share.where(length > t, 0.0)
+        weights.append(share)
+        value = value + torch.log1p(-share.clamp(max=most))
+    return torch.stack(weights)
+
+
+def largest_share(dtype: torch.dtype) -> float:
+    """What a share of a rank counts for at most in what it leaves: one less the smallest step below it."""
+    return 1.0 - torch.finfo(dtype).eps
+
+
+def convolve_ranks(x: Tensor, weight: Tensor, ranks: Tensor, sequences: Sequences) -> Tensor:
+    """A matrix for each rank and one for the mean of all: Σ_t Θ_t Σ_j p_t(i, j) x_j + Θ_all mean_j x_j.
+
+    Args:
+        x (torch.Tensor): The sources' rows, [M, C].
+        weight (torch.Tensor): Θ, the last one that of the mean, [K + 1, C, D], or those of R runs.
+        ranks (torch.Tensor): p, how much of each entry stands at each rank, [K, E].
+        sequences (Sequences): The entries of each target.
+    """
+    rows = sequences.rows
+    share = torch.cat([1 / rows.length().clamp(min=1).to(x.dtype), x.new_zeros(1)])[rows.target]
+    gathered = x[sequences.index]
+    out = x.new_zeros(rows.num_rows, weight.size(-1))
+    for t, part in enumerate((*ranks.unbind(), share)):
+        out = out + multiply(_sum_rows(gathered * part[:, None], rows), weight[..., t, :, :])
+    return out
+
+
 def aggregate(x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
     """The weighted sum of each target's source rows, [N, D]."""
     return _sum_rows(x[sequences.index] * weight[:, None], sequences.rows)
@@ -159,14 +208,16 @@ def largest(x: Tensor, sequences: Sequences, weight: Tensor, count: int) -> Tens
     return torch.stack(found, dim=1)
 
 
-def _sum_rows(values: Tensor, rows: Rows) -> Tensor:
+def _sum_rows(values: Tensor, rows: Rows, *, leftovers: bool = False) -> Tensor:
     """The sum of each row's entries, in parts first: one long sum would cost a hub its last digits.
 
-    Row i's parts start at place ``ptr[i] // 64 + i``, which leaves each row enough of them.
+    Row i's parts start at place ``ptr[i] // 64 + i``, which leaves each row enough of them. If asked for, the
+    sum of what is left over in traced graphs comes behind those of the rows.
     """
     place = rows.ptr // _LONGEST_SUM + torch.arange(rows.num_rows + 1, device=values.device)
     part = place[rows.target] + rows.position() // _LONGEST_SUM
     parts = rows.num_entries // _LONGEST_SUM + rows.num_rows + 1
     sums = values.new_zeros(parts, values.size(-1)).index_add(0, part, values)
     owner = place.new_zeros(parts).scatter(0, place[1:], torch.ones_like(place[1:])).cumsum(0)
-    return values.new_zeros(rows.num_rows + 1, values.size(-1)).index_add(0, owner, sums)[:-1]
+    sums = values.new_zeros(rows.num_rows + 1, values.size(-1)).index_add(0, owner, sums)
+    return sums if leftovers else sums[:-1]

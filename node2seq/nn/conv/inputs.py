@@ -21,7 +21,7 @@ from node2seq.options import check_choice
 SparseTensor: Any = _SparseTensor
 
 CHOICES = {
-    "readout": ("max", "mean", "sum"),
+    "readout": ("max", "mean", "sum", "ranks"),
     "root": ("projected", "input", "none"),
     "nonlocal_order": ("joint", "local-first"),
     "order": ("attention", "degree", "random"),

@@ -25,12 +25,23 @@ from node2seq.nn.conv.inputs import (
     needs_targets,
     sequences_of,
 )
+from node2seq.nn.conv.ranks import (
+    RankOptions,
+    complete,
+    edges_of_heads,
+    for_heads,
+    join_heads,
+    split_heads,
+    taps_of_heads,
+    threshold_of_heads,
+)
 
 
 class Trace(NamedTuple):
     """What the layer did at each node. Entry e of node i lies at ``ptr[i] <= e < ptr[i + 1]``, best first.
 
-    Of several graphs at once it is the trace of their disjoint union: node i of graph b is node b N + i.
+    Of several graphs at once it is the trace of their disjoint union: node i of graph b is node b N + i. Each
+    of H heads has a graph of its own: node i of head h of graph b is node (b H + h) N + i.
     """
 
     ptr: Tensor
@@ -45,15 +56,23 @@ class Trace(NamedTuple):
     """For ``readout="max"``: the window that won each channel, [N, D]. It starts at ``ptr[i] + winner``."""
     edge: Tensor | None = None
     """Where edges carry something: the edge of each entry as it is listed, or −1 for none, [E]."""
+    ranks: Tensor | None = None
+    """For ``readout="ranks"``: the share of each entry at each of the first ranks, [K, E]."""
 
     @classmethod
     def of(
-        cls, ranking: ops.Ranking, winner: Tensor | None, edges: ops.EdgeValues | None, graphs: int
+        cls,
+        ranking: ops.Ranking,
+        winner: Tensor | None,
+        edges: ops.EdgeValues | None,
+        graphs: int,
+        ranks: ops.Ranks | None = None,
     ) -> "Trace":
         """The trace of a ranking and of what was read out."""
         node, score, entry = ranking
         edge = None if edges is None else edges.edge_of(entry, graphs)
-        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner, edge)
+        shares = None if ranks is None else ranks.at_positions().detach()
+        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner, edge, shares)
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +109,21 @@ class Node2SeqConv(SequenceMessages):
     Equal scores are ordered by the larger own score :math:`s_{jj}`, then by the smaller id. A sequence
     shorter than the kernel is padded with zeros at its end. No gradient passes through the order.
 
+    With ``readout="ranks"`` the convolution does not slide. Each rank has its own matrix, and one more matrix
+    takes the mean of all neighbours:
+
+    .. math::
+        \hat{\mathbf{x}}_i = \mathbf{W}_2 \bar{\mathbf{x}}_i + \sum_{t=0}^{K-1} \mathbf{\Theta}_t^{\top}
+        \sum_j p_t(i, j) \, \bar{\mathbf{x}}_j + \mathbf{\Theta}_K^{\top} \frac{1}{k_i} \sum_j
+        \bar{\mathbf{x}}_j + \mathbf{b}
+
+    Hard ranks have :math:`p_t(i, j) = 1` for the neighbour at rank :math:`t`. Soft ranks, as in the `"Neural
+    Nearest Neighbors Networks" <https://arxiv.org/abs/1810.12575>`_ paper, are learned:
+    :math:`p_t(i, \cdot)` is the softmax of :math:`a_t(i, \cdot)` over the neighbours,
+    :math:`a_0 = s / (\sqrt{d} \, \tau)` for scores of :math:`d` channels and a temperature :math:`\tau`, and
+    each rank takes what those before it left, :math:`a_{t+1} = a_t + \log(1 - p_t)`. Ranks beyond the last
+    neighbour are zero.
+
     With more than one hop, neighbours whose score is not above the threshold make room for the best nodes
     within that many hops; each sequence keeps its length.
 
@@ -107,7 +141,8 @@ class Node2SeqConv(SequenceMessages):
             ``root="input"`` only the order depends on the targets', which then receives no gradient.
         out_channels (int): Size of each output sample.
         kernel_size (int): Number of taps :math:`K` of the convolution. (default: :obj:`3`)
-        readout (str): How the windows are combined: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`.
+        readout (str): How the windows are combined: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`; or
+            :obj:`"ranks"` for no windows but a matrix for each of the first :math:`K` ranks, as above.
             (default: :obj:`"max"`)
         hops (int): How far away neighbours may be. :obj:`1` is the plain layer. (default: :obj:`1`)
         threshold (float): With several hops, a neighbour stays only if its score is larger.
@@ -127,6 +162,17 @@ class Node2SeqConv(SequenceMessages):
             (default: :obj:`"full"`)
         edge_dim (int, optional): Size of each edge's attributes, or :obj:`-1` to derive it from the first
             input; :obj:`None` for edges without. (default: :obj:`None`)
+        soft (bool, optional): For ranks: whether they are soft, so that the scores get a gradient. By default
+            they are where the order is by attention; other orders have no scores to learn.
+            (default: :obj:`None`)
+        scores (str, optional): For soft ranks: whether neighbours are scored by projections of the input for
+            that alone (:obj:`"own"`) or by :math:`\bar{\mathbf{x}}` (:obj:`"shared"`).
+            (default: :obj:`"own"` for soft ranks)
+        score_channels (int): Size of such projections. (default: :obj:`8`)
+        temperature (float): For soft ranks: what the scores are divided by besides the root of their
+            channels. (default: :obj:`1.0`)
+        heads (int): For soft ranks: how many there are side by side, each with its own scores and matrices.
+            The output has ``heads * out_channels`` channels. (default: :obj:`1`)
         add_self_loops (bool): Whether a node is its own neighbour. Set to :obj:`False` between different node
             types. (default: :obj:`True`)
         bias (bool): Whether to learn an additive bias. (default: :obj:`True`)
@@ -162,6 +208,11 @@ class Node2SeqConv(SequenceMessages):
         order: str = "attention",
         taps: str = "full",
         edge_dim: int | None = None,
+        soft: bool | None = None,
+        scores: str | None = None,
+        score_channels: int = 8,
+        temperature: float = 1.0,
+        heads: int = 1,
         add_self_loops: bool = True,
         bias: bool = True,
         backend: str = "auto",
@@ -183,6 +234,7 @@ class Node2SeqConv(SequenceMessages):
             taps=taps,
             edge_dim=edge_dim,
         )
+        ranks = complete(RankOptions(soft, scores, score_channels, temperature, heads), readout, order)
         super().__init__(**kwargs)
         self.in_channels = in_channels if isinstance(in_channels, int) else tuple(in_channels)
         self.out_channels, self.kernel_size = out_channels, kernel_size
@@ -193,6 +245,7 @@ class Node2SeqConv(SequenceMessages):
         self.order = order
         self.taps = taps
         self.edge_dim = edge_dim
+        self.soft, self.scores, self.score_channels, self.temperature, self.heads = ranks
         self.add_self_loops = add_self_loops
         self.backend = backend
         self.validate = validate
@@ -202,10 +255,14 @@ class Node2SeqConv(SequenceMessages):
         self.lin_dst = None if isinstance(in_channels, int) else _linear(pair[self._target], out_channels)
         widths = {"full": (out_channels, out_channels), "depthwise": (out_channels,), "scalar": ()}[taps]
         self.lin_edge = None if edge_dim is None else _linear(edge_dim, out_channels)
-        self.weight = Parameter(torch.empty(kernel_size, *widths))
+        self.weight = Parameter(torch.empty(heads * self._taps_per_head, *widths))
         own_channels = out_channels if root == "projected" else pair[self._target]
-        self.lin_root: Any = None if root == "none" else _linear(own_channels, out_channels)
-        self.bias = Parameter(torch.empty(out_channels)) if bias else None
+        self.lin_root: Any = None if root == "none" else _linear(own_channels, heads * out_channels)
+        self.bias = Parameter(torch.empty(heads * out_channels)) if bias else None
+        has_scores, score_width = self.soft and self.scores == "own", heads * score_channels
+        self.lin_query = _linear(pair[self._target], score_width) if has_scores else None
+        self.lin_key = _linear(pair[self._source], score_width) if has_scores else None
+        self.lin_edge_key = _linear(edge_dim, score_width) if has_scores and edge_dim is not None else None
         self.register_buffer("order_seed", torch.zeros((), dtype=torch.int64) if order == "random" else None)
         self.reset_parameters()
 
@@ -213,18 +270,24 @@ class Node2SeqConv(SequenceMessages):
         """Draws all parameters anew."""
         super().reset_parameters()
         self.lin.reset_parameters()
-        for lin in (self.lin_dst, self.lin_edge, self.lin_root):
+        others = (self.lin_dst, self.lin_edge, self.lin_root, self.lin_query, self.lin_key, self.lin_edge_key)
+        for lin in others:
             if lin is not None:
                 lin.reset_parameters()
         if self.taps == "full":
-            bound = (self.kernel_size * self.out_channels) ** -0.5  # as torch.nn.Conv1d
+            bound = (self._taps_per_head * self.out_channels) ** -0.5  # as torch.nn.Conv1d
             torch.nn.init.uniform_(self.weight, -bound, bound)
         else:  # the mean of each window
-            torch.nn.init.constant_(self.weight, 1 / self.kernel_size)
+            torch.nn.init.constant_(self.weight, 1 / self._taps_per_head)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
         if self.order_seed is not None:
             self.order_seed.fill_(int(torch.randint(2**62, ())))
+
+    @property
+    def _taps_per_head(self) -> int:
+        """One for each place in a window, or for each rank and the mean of all."""
+        return self.kernel_size + (self.readout == "ranks")
 
     @_compiled_as_a_whole
     def forward(
@@ -265,7 +328,8 @@ class Node2SeqConv(SequenceMessages):
         # Single messages: for an explainer, a hook, or a message of a subclass's own.
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
         # Own features that are rows of the key go into the same product as the convolution.
-        fuses = is_plain and is_shared and self.root == "projected" and not carries
+        has_ranks = self.readout == "ranks"
+        fuses = is_plain and is_shared and self.root == "projected" and not carries and not has_ranks
         root = ops.root_of(self.lin_root, self.bias) if fuses else None
         dtype = ops.storage_dtype(x_src)
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
@@ -273,17 +337,23 @@ class Node2SeqConv(SequenceMessages):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, *values)
-            ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
             weight = self.weight if self.taps == "full" else self._tap_matrices()
-            if is_plain:  # eqs. 5 and 6
-                out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges, dtype)
+            ranks = winner = None
+            if has_ranks:
+                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, values[1])
+                out, ranking = self._convolve_ranks(key, weight, ranks, edges, dtype), ranks.ranking
             else:
-                given = (query, key, weight, ranking, self.readout, edges)
-                out, winner = self.convolve_messages(edge_index, *given)
+                ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
+                if is_plain:  # eqs. 5 and 6
+                    out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges, dtype)
+                else:
+                    given = (query, key, weight, ranking, self.readout, edges)
+                    out, winner = self.convolve_messages(edge_index, *given)
             if root is None:
                 out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
         out = out.to(torch.promote_types(x_src.dtype, self.weight.dtype))
-        trace = Trace.of(ranking, winner, edges, key.shape[:-2].numel()) if return_trace else None
+        graphs = key.shape[:-2].numel() * self.heads
+        trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
         scores = self._edges_and_scores(ranking) if return_attention_weights else None
         asked = [extra for extra in (trace, scores) if extra is not None]
         return (out, *asked) if asked else out
@@ -310,6 +380,57 @@ class Node2SeqConv(SequenceMessages):
             then=then,
             backend=self.backend,
         )
+
+    def _ranks(
+        self,
+        x_src: Tensor,
+        x_dst: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        edges: ops.EdgeValues | None,
+        edge_attr: Tensor | None,
+    ) -> ops.Ranks:
+        """How much of each neighbour stands at each rank."""
+        if not self.soft:
+            ranking = self._rank(query, key, sequences, edges, None)
+            return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
+        if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
+            query = split_heads(ops.project(self.lin_query, x_dst), self.heads)
+            key = split_heads(ops.project(self.lin_key, x_src), self.heads)
+            if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
+                attr = ops.project(self.lin_edge_key, edge_attr)
+                if self.heads > 1:
+                    runs = ops.runs_of(x_src)
+                    attr = split_heads(attr if attr.dim() == 3 else attr.expand(runs, -1, -1), self.heads)
+                edges = edges._replace(attr=attr)
+        return ops.soft_ranks(
+            query,
+            key,
+            sequences,
+            self.kernel_size,
+            temperature=self.temperature,
+            hops=self.hops,
+            threshold=threshold_of_heads(self.threshold, self.heads) if self.hops > 1 else 0.0,
+            joint=self.nonlocal_order == "joint",
+            edges=edges,
+            backend=self.backend,
+        )
+
+    def _convolve_ranks(
+        self,
+        key: Tensor,
+        weight: Tensor,
+        ranks: ops.Ranks,
+        edges: ops.EdgeValues | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """A matrix for each rank and one for the mean, of each head."""
+        heads, runs = self.heads, key.shape[:-2].numel()
+        weight = taps_of_heads(weight, heads, runs)
+        edges = None if edges is None else edges_of_heads(edges, heads, runs)
+        out = ops.convolve_ranks(for_heads(key, heads), weight, ranks, edges, dtype)
+        return join_heads(out, heads, key.dim() == 3)
 
     def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
         """What is added for each node's own features, and the bias."""

@@ -8,6 +8,7 @@ from node2seq.ops.eager.aggregate import aggregate
 from node2seq.ops.eager.attention import attention
 from node2seq.ops.eager.largest import largest
 from node2seq.ops.eager.ranking import precedence, rank, score
+from node2seq.ops.eager.ranks import convolve_ranks, pair_scores, soft_ranks
 from node2seq.ops.eager.window_max import convolve_max
 from node2seq.ops.eager.window_sum import convolve_sum
 
@@ -15,9 +16,12 @@ __all__ = [
     "aggregate",
     "attention",
     "convolve_max",
+    "convolve_ranks",
     "convolve_sum",
     "largest",
+    "pair_scores",
     "precedence",
     "rank",
     "score",
+    "soft_ranks",
 ]
