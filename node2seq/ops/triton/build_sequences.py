@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.triton.counting_sort import sort
 from node2seq.ops.triton.launch import cdiv, launch
 from node2seq.ops.triton.partition import Totals, read_totals, transpose
 from node2seq.ops.triton.plan import GpuPlan, GpuTransposed, Work
@@ -155,7 +156,7 @@ def build(
     meta = {"BLOCK": _BLOCK, "num_warps": 4}
     both = (source.contiguous(), target.contiguous())
     launch(key_kernel, grid, *both, key, is_wrong, *sizes, DROP_LOOPS=drop_loops, **meta)
-    key = key.sort().values
+    key, _ = sort(key)
     counts = new(total)
     launch(count_kernel, grid, key, counts, total, dropped, MERGE=merge_duplicates, **meta)
     ends = counts.cumsum(0, dtype=torch.int32)
@@ -168,7 +169,7 @@ def build(
     unread: list[Totals | Tensor] = [is_wrong, ends[-1:], work.totals]
     by_source = None
     if expect_backward:
-        ordered, order = short_index.sort(stable=True)
+        ordered, order = sort(short_index)
         by_source = GpuTransposed(
             Work(_starts(ordered, None, num_sources, 1)[1], total), *transpose(order, row_of)
         )

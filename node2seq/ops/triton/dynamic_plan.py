@@ -11,6 +11,7 @@ from torch import Tensor
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton import plan
+from node2seq.ops.triton.counting_sort import sort
 from node2seq.ops.triton.partition import transpose
 from node2seq.ops.triton.plan import GpuPlan, GpuTransposed, plan_of, reordered
 
@@ -65,7 +66,7 @@ class DynamicPlan(GpuPlan):
     @cached_property
     def transposed(self) -> GpuTransposed:
         """The rows by source: one sort per step, of fixed shape."""
-        source, order = self.index.sort(stable=True)
+        source, order = sort(self.index)
         ptr = torch.searchsorted(source, _numbers(0, self.num_sources + 1, source), out_int32=True)
         # It has all that backward passes ask of work.
         work: Any = FixedWork(ptr, self.index.numel())

@@ -131,7 +131,7 @@ def parts_kernel(
 
 @triton.jit(do_not_specialize=["E"])
 def transpose_kernel(
-    order,  # [E] int64: the entries by source
+    order,  # [E] the entries by source
     target,  # [E] int64
     entry,  # [E]
     entry_target,  # [E]

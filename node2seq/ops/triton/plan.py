@@ -12,6 +12,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import is_tracing
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import MOST_ENTRIES, Sequences, lasting
+from node2seq.ops.triton.counting_sort import sort
 from node2seq.ops.triton.partition import Order, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
@@ -122,7 +123,7 @@ class GpuPlan:
         """The graph by source, in the order of the entries; worked out once a backward pass is likely."""
         _check_not_capturing()
         with lasting():
-            source, order = self.index.sort(stable=True)
+            source, order = sort(self.index)
             bounds = torch.arange(self.num_sources + 1, device=source.device, dtype=torch.int32)
             ptr = torch.searchsorted(source, bounds, out_int32=True)
             return GpuTransposed(Work.of(ptr, self.rows.num_entries), *transpose(order, self.rows.target))

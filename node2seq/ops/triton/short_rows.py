@@ -11,18 +11,10 @@ from torch import Tensor
 
 from node2seq.ops.triton.launch import channel_blocks, launch
 from node2seq.ops.triton.plan import Bucket, GpuPlan
-from node2seq.ops.triton.work_items import rows_at
+from node2seq.ops.triton.work_items import descending, rows_at
 
 # Features that a warp holds: 32 in each thread.
 PER_WARP = 1024
-
-
-@triton.jit
-def descending(value):
-    """Integers that grow as the values fall."""
-    bits = value.to(tl.int32, bitcast=True)
-    bits = tl.where(bits == -2147483648, 0, bits)  # −0.0 equals +0.0
-    return ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
 
 
 @triton.jit

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.ranking import Layout
+from node2seq.ops.triton.counting_sort import FEW, place_few
 from node2seq.ops.triton.launch import Tile, cdiv, launch
 from node2seq.ops.triton.plan import Bucket, GpuPlan, Work
 from node2seq.ops.triton.short_rows import order_key, rank_short_rows
@@ -140,6 +141,8 @@ def invert_kernel(
 
 def precedence(own_score: Tensor) -> Tensor:
     """Who goes first where scores tie: the larger own score, then the smaller id. Rank of each node, [M]."""
+    if own_score.numel() <= FEW:
+        return place_few(own_score)
     order = own_score.sort(descending=True, stable=True).indices
     place = torch.empty_like(order, dtype=torch.int32)
     nodes = order.numel()

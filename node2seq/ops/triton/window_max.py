@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -20,7 +19,7 @@ from node2seq.ops.triton.aggregate import sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
 from node2seq.ops.triton.plan import GpuPlan
-from node2seq.ops.triton.root_features import add_product, cast
+from node2seq.ops.triton.root_features import cast
 from node2seq.ops.triton.work_items import item, rows_at
 
 # Longer kernels loop over their taps: unrolled, they would take long to compile.
@@ -64,15 +63,19 @@ def under_tap(table, index, window, tap, real, start, length, channel, inside, D
 
 
 @triton.jit
-def own_row(table, row, channel, inside, D, K: tl.constexpr):
-    """What a target's own features add to its readout: they lie behind its rows for the taps."""
+def own_row(table, bias, row, per_run, channel, inside, D, K: tl.constexpr, WITH_BIAS: tl.constexpr):
+    """What a target's own features and its run's bias add: features lie behind its rows for the taps."""
     at = table + (row.to(tl.int64) * (K + 1) + K) * D + channel
-    return tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    if WITH_BIAS:
+        value += tl.load(bias + row // per_run * D + channel, mask=inside, other=0.0).to(tl.float32)
+    return value
 
 
-@triton.jit(do_not_specialize=["num_parts"])
+@triton.jit(do_not_specialize=["num_parts", "per_run"])
 def window_max_kernel(
     table,  # [M, K, D], or [M, K + 1, D] with what the own features add behind
+    bias,  # [R, D] what is added to those
     index,  # [E]
     item_row,  # [I]
     item_first,  # [I]
@@ -83,9 +86,11 @@ def window_max_kernel(
     part_out,  # [P, D]
     part_winner,  # [P, D]
     num_parts,
+    per_run,
     D,
     K: tl.constexpr,
     WITH_OWN: tl.constexpr,
+    WITH_BIAS: tl.constexpr,
     UNROLL: tl.constexpr,
     ITEM: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -123,25 +128,28 @@ def window_max_kernel(
         tl.store(part_winner + place, at_window, mask=inside)
     else:
         if WITH_OWN:
-            value += own_row(table, row, channel, inside, D, K)
+            value += own_row(table, bias, row, per_run, channel, inside, D, K, WITH_BIAS)
         place = row.to(tl.int64) * D + channel
         tl.store(out + place, value, mask=inside)
         tl.store(winner + place, at_window, mask=inside)
         tl.store(short_winner + place, at_window.to(tl.uint8), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["per_run"])
 def max_parts_kernel(
     part_out,  # [P, D]
     part_winner,  # [P, D]
     part_ptr,  # [H + 1]
     rows,  # [N] hubs first
     table,  # [M, K, D], or [M, K + 1, D]
+    bias,  # [R, D]
     out,  # [N, D]
     winner,  # [N, D]
+    per_run,
     D,
     K: tl.constexpr,
     WITH_OWN: tl.constexpr,
+    WITH_BIAS: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
@@ -161,7 +169,7 @@ def max_parts_kernel(
     value, at_window = unpacked(tl.max(best, axis=0))
     row = tl.load(rows + hub)
     if WITH_OWN:
-        value += own_row(table, row, channel, inside, D, K)
+        value += own_row(table, bias, row, per_run, channel, inside, D, K, WITH_BIAS)
     place = row.to(tl.int64) * D + channel
     tl.store(out + place, value, mask=inside)
     tl.store(winner + place, at_window, mask=inside)
@@ -258,15 +266,13 @@ class _WindowMax(torch.autograd.Function):
         layout: Layout,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        x, weight, root, bias = x.to(dtype), weight.to(dtype), cast(root, dtype), cast(bias, dtype)
+        x, weight, root = x.to(dtype), weight.to(dtype), cast(root, dtype)
         kernel_size, channels = weight.shape[-3], weight.shape[-1]
         taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
         if root is not None:
             taps = torch.cat([taps, root.transpose(-2, -1)], dim=-1)  # [C, (K + 1) * D]
-        if bias is not None:
-            bias = F.pad(bias, (kernel_size * channels, 0))
-        table = add_product(bias, x, taps).view(-1, taps.size(-1) // channels, channels)
-        out, winner, short_winner = window_max(table, layout, kernel_size)
+        table = multiply(x, taps).view(-1, taps.size(-1) // channels, channels)
+        out, winner, short_winner = window_max(table, layout, kernel_size, bias)
         ctx.plan, ctx.shape, ctx.weight_shape, ctx.dtype = layout.plan, table.shape, weight.shape, dtype
         needs_x, needs_weight, needs_root, *_ = ctx.needs_input_grad
         kept = (x if needs_weight or needs_root else None, taps if needs_x else None)
@@ -289,23 +295,27 @@ class _WindowMax(torch.autograd.Function):
         _, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
         grad_weight = grad_root = None
         if x is not None:
-            by_run = x.reshape(*runs, -1, x.size(-1)).transpose(-2, -1)
-            product = by_run @ table.view(*runs, -1, table.size(-1))  # [C, K * D], or (K + 1) * D
+            by_run = table.view(*runs, -1, table.size(-1)).transpose(-2, -1)
+            product = by_run @ x.reshape(*runs, -1, x.size(-1))  # [K * D, C], or (K + 1) * D
             width = kernel_size * channels
             if needs_weight:
-                grad_weight = product[..., :width].unflatten(-1, (kernel_size, channels)).transpose(-3, -2)
+                by_tap = product[..., :width, :].unflatten(-2, (kernel_size, channels))
+                grad_weight = by_tap.transpose(-2, -1)
             if needs_root:
-                grad_root = product[..., width:].transpose(-2, -1)
+                grad_root = product[..., width:, :]
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
         found = (grad_x, grad_weight, grad_root, grad_bias)
         return *(cast(value, grad.dtype) for value in found), None, None
 
 
-def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def window_max(
+    table: Tensor, layout: Layout, kernel_size: int, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """The largest window sum over projected rows [M, K, D], and where its window begins, all [N, D].
 
     Where it begins is told in 32 bits and, for rows of one item, in 8: what the backward pass mostly reads.
-    A table of one more row for each node holds what its own features add.
+    A table of one more row for each node holds what its own features add, and a bias [D] or [R, D] is added
+    to those.
     """
     with_own, channels = table.size(1) > kernel_size, table.size(-1)
     work = layout.plan.work
@@ -314,10 +324,14 @@ def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor,
     part_out = out.new_empty(work.parts, channels)
     part_winner = torch.empty_like(part_out, dtype=torch.int32)
     tile, (blocks, width) = TILES["window_max"], channel_blocks(channels)
+    with_bias = with_own and bias is not None
+    bias = table if bias is None else plain(bias)
+    per_run = max(layout.rows.num_rows * channels // bias.numel(), 1) if with_bias else 1
     launch(
         window_max_kernel,
         (work.items, blocks),
         table,
+        bias,
         layout.index,
         work.item_row,
         work.item_first,
@@ -328,9 +342,11 @@ def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor,
         part_out,
         part_winner,
         work.parts,
+        per_run,
         channels,
         K=kernel_size,
         WITH_OWN=with_own,
+        WITH_BIAS=with_bias,
         UNROLL=kernel_size <= _UNROLLED_TAPS,
         ITEM=work.item,
         BLOCK_P=tile.block,
@@ -345,11 +361,14 @@ def window_max(table: Tensor, layout: Layout, kernel_size: int) -> tuple[Tensor,
         work.part_ptr,
         work.rows,
         table,
+        bias,
         out,
         winner,
+        per_run,
         channels,
         K=kernel_size,
         WITH_OWN=with_own,
+        WITH_BIAS=with_bias,
         BLOCK_P=8,
         BLOCK_C=width,
         num_warps=2,
