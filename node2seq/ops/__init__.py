@@ -1,7 +1,6 @@
 """Operations on ragged sequences of neighbours. Their contract and the choice of a backend: ``dispatch``."""
 
 from node2seq.ops import eager, reference
-from node2seq.ops.build_sequences import build_sequences
 from node2seq.ops.candidates import Candidates
 from node2seq.ops.compiled import GraphNumbers, TracedSequences
 from node2seq.ops.dispatch import (
@@ -30,7 +29,7 @@ from node2seq.ops.linear import (
     sparse_rows,
     storage_dtype,
 )
-from node2seq.ops.plan_cache import PLANS, find_entries, find_sequences
+from node2seq.ops.plan_cache import PLANS, build_sequences, find_entries, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
 from node2seq.ops.ranks import Ranks, convolve_ranks, hard_ranks, soft_ranks
 from node2seq.ops.sequences import Rows, Sequences
