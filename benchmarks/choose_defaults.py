@@ -31,7 +31,7 @@ from node2seq.data.encoding import standardize
 from node2seq.data.families import FAMILIES, draw_graph
 from node2seq.environment import describe, pick_device
 from node2seq.recipes import recipe_for
-from node2seq.recipes.any_graph import is_wide
+from node2seq.recipes.choose import is_wide
 from node2seq.storage import append_line, make_folder, read_lines
 from node2seq.train.many import Training, train_many
 from node2seq.train.metrics import fitting_metric

@@ -1,4 +1,4 @@
-"""The machine: devices, versions, threads, and the commit of this package where it is a checkout."""
+"""The machine: devices, memory, versions, threads, and the commit of this package where it is a checkout."""
 
 from __future__ import annotations
 
@@ -48,6 +48,21 @@ def make_deterministic(device: torch.device) -> None:
         torch.backends.cudnn.benchmark = False
     else:
         torch.set_num_threads(1)
+
+
+def memory_of(device: torch.device) -> int | None:
+    """All that a process can have, in bytes: what is free on a GPU, else what the machine has if it says."""
+    if device.type == "cuda":
+        return free_on_gpu(device)
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_on_gpu(device: torch.device) -> int:
+    """The bytes that this process can still take on a GPU."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current
 from node2seq.options import check_choice
 from node2seq.recipes import default_model, network_for, recipe_for
-from node2seq.recipes.any_graph import GraphSizes, settings_for, sizes_of
+from node2seq.recipes.choose import GraphSizes, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.train.metrics import SCORES

@@ -31,12 +31,13 @@ from node2seq.storage import DiskFullError, append_line, locked, make_folder, re
 from node2seq.train.inputs import (
     carried_by,
     check_features,
+    check_model_size,
     check_split,
     edge_dim_of,
     graph_tensors,
     split_parts,
 )
-from node2seq.train.memory import check_model_size, runs_that_fit
+from node2seq.train.memory import runs_that_fit
 from node2seq.train.progress import EpochRecord
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 

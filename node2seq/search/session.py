@@ -14,7 +14,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import check_carried, current, options_of
 from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
-from node2seq.recipes.any_graph import GraphSizes, settings_for, sizes_of
+from node2seq.recipes.choose import GraphSizes, settings_for, sizes_of
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe

@@ -1,10 +1,11 @@
-"""The graph and its splits as training takes them: checked, on the device, as the model reads them."""
+"""What training takes, checked: the graph as the model reads it, its splits, and the size of the model."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,15 @@ from torch_geometric.data import Data
 
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
+from node2seq.environment import memory_of
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.network import Network
+
+# The most that a run takes, over what a forward pass keeps for the backward: gradients, and what operations
+# take in between.
+PEAK_OVER_KEPT = 4
+# Each weight, its gradient, the optimizer's two moments, and the copy of the best epoch.
+_COPIES_OF_WEIGHTS = 5
 
 
 class SplitLike(Protocol):
@@ -188,3 +197,55 @@ def split_warnings(split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         names = ", ".join(map(str, unseen))
         texts.append(f"No training node has class {names}: the model cannot learn to predict it.")
     return tuple(texts)
+
+
+def check_model_size(
+    network: type[Network],
+    options: Any,
+    channels: tuple[int, int],
+    edge_dim: int | None,
+    nodes: int,
+    device: torch.device,
+) -> None:
+    """Refuse a model that is too large for the graph or for the memory, before it is built.
+
+    Args:
+        network: The class of the model.
+        options: Its ``Options``.
+        channels: Features and classes.
+        edge_dim: Size of each edge's attributes.
+        nodes: Of the graph.
+        device: Where it would be trained.
+    """
+    kernel = getattr(options, "kernel_size", 1)
+    if kernel > nodes:
+        raise Node2SeqError(
+            f"kernel_size={kernel}",
+            f"the graph has {nodes} nodes, so no node has that many neighbours",
+            "Give a small number, such as 3",
+        )
+    most = memory_of(device)
+    needed = _training_bytes(network, options, channels, edge_dim, nodes)
+    if most is not None and needed > most:
+        amount = f"about {needed / 2**30:,.0f} GiB" if math.isfinite(needed) else "too much memory"
+        sizes = [name for name in ("hidden_channels", "kernel_size") if hasattr(options, name)]
+        raise Node2SeqError(
+            ", ".join(f"{name}={getattr(options, name)}" for name in sizes),
+            f"training this model takes {amount}; there are {most / 2**30:,.0f} GiB",
+            "Give smaller numbers",
+        )
+
+
+def _training_bytes(
+    network: type[Network], options: Any, channels: tuple[int, int], edge_dim: int | None, nodes: int
+) -> float:
+    """What weights and hidden features take in training; infinite if a size cannot even be counted."""
+    try:
+        with torch.device("meta"):  # sizes without memory
+            model = network.with_options(*channels, options, edge_dim)
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        return math.inf
+    weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    return _COPIES_OF_WEIGHTS * weights + PEAK_OVER_KEPT * 4 * nodes * model.hidden_channels

@@ -8,7 +8,7 @@ from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
-from node2seq.recipes.any_graph import TYPICAL, GraphSizes, sizes_of
+from node2seq.recipes.choose import TYPICAL, GraphSizes, sizes_of
 from node2seq.train.settings import recipe
 
 CASES = [

@@ -1,6 +1,6 @@
-"""The recipe of the residual networks for any graph, by rule from the sizes of the graph.
+"""Which recipe a graph gets: that of its name, or for residual networks one by rule from its sizes.
 
-The values were chosen on validation nodes; docs/any-graph.md says how.
+The values of the rule were chosen on validation nodes; docs/any-graph.md says how.
 """
 
 from __future__ import annotations
@@ -11,8 +11,20 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
+from node2seq.errors import Node2SeqError
+from node2seq.nn.models import MODELS, Network
+from node2seq.nn.models.residual import ResidualNetwork
+from node2seq.options import check_choice
+from node2seq.recipes import directed, paper, plus
 from node2seq.train.metrics import fitting_metric
 from node2seq.train.settings import Recipe, recipe
+
+#: By variant, then by model, then by data set; "" stands for every other graph.
+RECIPES: dict[str, dict[str, dict[str, Recipe]]] = {
+    "paper": paper.RECIPES,
+    "plus": plus.RECIPES,
+    "directed": directed.RECIPES,
+}
 
 _SOURCE = "the rule for any graph, chosen on validation nodes"
 
@@ -83,3 +95,48 @@ def recipe_by_rule(graph: GraphSizes = TYPICAL) -> Recipe:
     chosen = _BROAD if is_wide(graph.features) else _NARROW
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     return recipe(chosen["options"], training, source=_SOURCE)
+
+
+def family_of(model: str) -> str:
+    """The name that recipes, spaces and tables have for a model: Node2SeqPlus is a variant of Node2Seq."""
+    return "node2seq" if model == "node2seq-plus" else model
+
+
+def default_model(name: str | None) -> str:
+    """The model for the data set ``name``, which has a recipe of the paper's, or for one's own graph."""
+    return "residual-node2seq" if name is None else "node2seq"
+
+
+def network_for(model: str, variant: str) -> str:
+    """The network that a variant of a model trains: of Node2Seq, only the paper's has no more options."""
+    return "node2seq-plus" if model == "node2seq" and variant != "paper" else model
+
+
+def recipe_for(
+    model: str, name: str | None = None, variant: str = "paper", sizes: GraphSizes = TYPICAL
+) -> Recipe:
+    """The settings of a model for the data set ``name``, or those for any graph.
+
+    A model that the paper variant has no entry for takes the default; the other variants were searched for
+    set by set, so there is no default to take. Networks of residual blocks are trained by rule.
+
+    Args:
+        model: A key of ``node2seq.nn.models.MODELS``.
+        name: The data set; None: a graph of one's own.
+        variant: A key of :data:`RECIPES`.
+        sizes: What the rule for residual blocks looks at.
+    """
+    check_choice("variant", variant, RECIPES)
+    model = family_of(model)
+    if issubclass(MODELS.get(model, Network), ResidualNetwork):
+        return recipe_by_rule(sizes)
+    by_data = RECIPES[variant].get(model, {"": paper.DEFAULT} if variant == "paper" else {})
+    found = by_data.get(name or "", by_data.get(""))
+    if found is None:
+        known = [f"{name} ({model})" for model, names in RECIPES[variant].items() for name in names]
+        raise Node2SeqError(
+            f"the variant {variant!r} of {model} on {name or 'a graph of your own'}",
+            "there is no recipe for it",
+            f"Choose from {', '.join(known)}" if known else "Leave the variant out, and set options by hand",
+        )
+    return found
