@@ -8,6 +8,7 @@ from node2seq.ops.native.candidates import find_lists
 from node2seq.ops.native.dropout import drop
 from node2seq.ops.native.plan import build
 from node2seq.ops.native.ranking import score_and_rank
+from node2seq.ops.native.ranks import convolve_ranks, pair_scores, soft_ranks
 from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
 from node2seq.ops.native.window_sum import convolve_sum
@@ -21,13 +22,16 @@ __all__ = [
     "attention",
     "build",
     "convolve_max",
+    "convolve_ranks",
     "convolve_sum",
     "drop",
     "find_lists",
     "largest",
+    "pair_scores",
     "precedence",
     "rank",
     "score",
     "score_and_rank",
     "select",
+    "soft_ranks",
 ]

@@ -878,6 +878,191 @@ def window_sum_gather(
             _copy(out[j, kernel_size], grad[j])
 
 
+# Soft ranks ####################################################################
+
+
+@_compiled
+def pair_scores(first: Any, last: Any, query: Any, key: Any, ptr: Any, nodes: Any, out: Any) -> None:
+    """The inner product of each entry's target and source."""
+    for i in range(first, last):
+        for e in range(ptr[i], ptr[i + 1]):
+            _fetch(key, nodes[min(e + _AHEAD, nodes.size - 1)])
+            out[e] = _dot(query[i], key[nodes[e]])
+
+
+@_compiled
+def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least: Any, out: Any) -> None:
+    """Each entry's share of each rank: the softmax of its row, which leaves less for the next rank.
+
+    A row has no more ranks than entries. A share leaves ``least`` at least. What a share of more than a half
+    leaves is the sum of the others: close to one, the share itself does not tell.
+    """
+    left, value = np.empty(longest, score.dtype), np.empty(longest, score.dtype)
+    zero, half = score.dtype.type(0), score.dtype.type(0.5)
+    for i in range(first, last):
+        start, count = ptr[i], ptr[i + 1] - ptr[i]
+        _copy(left[:count], score[start : start + count])
+        for t in range(out.shape[1]):
+            if t >= count:
+                for e in range(count):
+                    out[start + e, t] = 0
+                continue
+            best = left[0]
+            for e in range(1, count):
+                best = max(best, left[e])
+            tops, others = zero, zero
+            for begin in range(0, count, _LONGEST_SUM):
+                part = zero
+                for e in range(begin, min(begin + _LONGEST_SUM, count)):
+                    value[e] = np.exp(left[e] - best)
+                    if left[e] == best:
+                        tops += 1
+                    else:
+                        part += value[e]
+                others += part
+            total = tops + others
+            for e in range(count):
+                value[e] /= total
+                out[start + e, t] = value[e]
+            if t + 1 < out.shape[1]:
+                for e in range(count):
+                    if value[e] > half:
+                        left[e] += np.log(max(others / total, least))
+                    else:
+                        left[e] += np.log1p(-value[e])
+
+
+@_compiled
+def soft_ranks_grad(
+    first: Any, last: Any, share: Any, grad: Any, ptr: Any, longest: Any, least: Any, out: Any
+) -> None:
+    """What the scores get back, from the last rank to the first.
+
+    What comes back through a share of more than a half may dwarf all else. It is held apart from the sum over
+    the others, and multiplied by their shares before it is added to theirs.
+    """
+    given = np.empty(longest, out.dtype)
+    zero, half = out.dtype.type(0), out.dtype.type(0.5)
+    for i in range(first, last):
+        start, count = ptr[i], ptr[i + 1] - ptr[i]
+        back = out[start : start + count]
+        for e in range(count):
+            back[e] = 0
+        for t in range(min(share.shape[1], count) - 1, -1, -1):
+            mean, others, large = zero, zero, -1
+            for begin in range(0, count, _LONGEST_SUM):
+                part, part_share = zero, zero
+                for e in range(begin, min(begin + _LONGEST_SUM, count)):
+                    p = share[start + e, t]
+                    if p > half:
+                        large = e
+                    else:
+                        given[e] = grad[start + e, t] - back[e] / (1 - p)
+                        part += p * given[e]
+                        part_share += p
+                mean += part
+                others += part_share
+            whole = mean
+            if large >= 0:
+                p, own = share[start + large, t], back[large] if others >= least else zero
+                whole += p * (grad[start + large, t] - own / max(others, least))
+                back[large] += p * (others * grad[start + large, t] - own - mean)
+            for e in range(count):
+                if e != large:
+                    back[e] += share[start + e, t] * (given[e] - whole)
+
+
+@_inlined
+def _add_weighted(table: Any, nodes: Any, weight: Any, count: Any, part: Any, out: Any) -> None:
+    """Adds the weighted sums of some rows of a table; weights [B, T], sums [T, C].
+
+    Four rows at a time: the sums are then read and written a quarter as often.
+    """
+    for t in range(part.shape[0]):
+        for c in range(part.shape[1]):
+            part[t, c] = 0
+    whole = count - count % 4
+    for s in range(0, whole, 4):
+        j0, j1, j2, j3 = nodes[s], nodes[s + 1], nodes[s + 2], nodes[s + 3]
+        for t in range(part.shape[0]):
+            w0, w1, w2, w3 = weight[s, t], weight[s + 1, t], weight[s + 2, t], weight[s + 3, t]
+            for c in range(part.shape[1]):
+                pair = w0 * table[j0, c] + w1 * table[j1, c]
+                part[t, c] += pair + (w2 * table[j2, c] + w3 * table[j3, c])
+    for s in range(whole, count):
+        for t in range(part.shape[0]):
+            for c in range(part.shape[1]):
+                part[t, c] += weight[s, t] * table[nodes[s], c]
+    for t in range(part.shape[0]):
+        for c in range(part.shape[1]):
+            out[t, c] += part[t, c]
+
+
+@_compiled
+def weighted_sums(first: Any, last: Any, x: Any, ptr: Any, nodes: Any, weight: Any, out: Any) -> None:
+    """Several weighted sums of each row's sources, and their mean behind them if there is room for it."""
+    count, sums = weight.shape[1], out.shape[1]
+    local, part = np.ones((_LONGEST_SUM, sums), x.dtype), np.empty((sums, x.shape[1]), x.dtype)
+    for i in range(first, last):
+        for t in range(sums):
+            for c in range(x.shape[1]):
+                out[i, t, c] = 0
+        for begin in range(ptr[i], ptr[i + 1], _LONGEST_SUM):
+            end = min(begin + _LONGEST_SUM, ptr[i + 1])
+            for e in range(begin, end):
+                _fetch(x, nodes[e])
+                for t in range(count):
+                    local[e - begin, t] = weight[e, t]
+            _add_weighted(x, nodes[begin:end], local, end - begin, part, out[i])
+        if sums > count and ptr[i + 1] > ptr[i]:
+            length = x.dtype.type(ptr[i + 1] - ptr[i])
+            for c in range(x.shape[1]):
+                out[i, count, c] /= length
+
+
+@_compiled
+def weighted_sums_gather(
+    first: Any,
+    last: Any,
+    grad: Any,
+    ptr: Any,
+    source_ptr: Any,
+    target: Any,
+    entry: Any,
+    weight: Any,
+    out: Any,
+) -> None:
+    """The same by source: the weighted sums of the targets' gradients."""
+    count, sums = weight.shape[1], out.shape[1]
+    local, part = np.empty((_LONGEST_SUM, sums), grad.dtype), np.empty((sums, grad.shape[1]), grad.dtype)
+    one = grad.dtype.type(1)
+    for j in range(first, last):
+        for t in range(sums):
+            for c in range(grad.shape[1]):
+                out[j, t, c] = 0
+        for begin in range(source_ptr[j], source_ptr[j + 1], _LONGEST_SUM):
+            end = min(begin + _LONGEST_SUM, source_ptr[j + 1])
+            for s in range(begin, end):
+                _fetch(grad, target[s])
+                _fetch_entry(min(s + _AHEAD, target.size - 1), ptr, target, entry, weight)
+                for t in range(count):
+                    local[s - begin, t] = weight[entry[s], t]
+                if sums > count:
+                    i = target[s]
+                    local[s - begin, count] = one / grad.dtype.type(ptr[i + 1] - ptr[i])
+            _add_weighted(grad, target[begin:end], local, end - begin, part, out[j])
+
+
+@_compiled
+def weights_grad(first: Any, last: Any, grad: Any, x: Any, ptr: Any, nodes: Any, out: Any) -> None:
+    """What the weights get back: the product of each entry's source with each sum's gradient, [N, T, C]."""
+    for i in range(first, last):
+        for e in range(ptr[i], ptr[i + 1]):
+            _fetch(x, nodes[min(e + _AHEAD, nodes.size - 1)])
+            for t in range(out.shape[1]):
+                out[e, t] = _dot(grad[i, t], x[nodes[e]])
+
+
 # Dropout #######################################################################
 
 # Of the functions of :mod:`node2seq.ops.dropout`, whose words are signed: the same bits.

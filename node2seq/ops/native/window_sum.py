@@ -83,14 +83,19 @@ class _ConvolveSum(torch.autograd.Function):
         grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
             taps = taps.unflatten(-2, (products, -1)).mT.flatten(-3, -2)
-            parts = zip(by_run.split(_LONGEST_ROW, -1), taps.split(_LONGEST_ROW, -2), strict=True)
-            grad_x = torch.matmul(*next(parts))
-            for part in parts:
-                grad_x = grad_x.baddbmm_(*part) if runs else grad_x.addmm_(*part)
-            grad_x = grad_x.view(x.shape)
+            grad_x = multiply_in_parts(by_run, taps).view(x.shape)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
             grad_weight, grad_root = split_taps(grad_taps, products, ctx.readout[0])
         del table, by_run
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None, None
+
+
+def multiply_in_parts(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows times a matrix, or each run's rows times its own, added up over parts of the rows."""
+    parts = zip(rows.split(_LONGEST_ROW, -1), matrix.split(_LONGEST_ROW, -2), strict=True)
+    out = torch.matmul(*next(parts))
+    for part in parts:
+        out = out.baddbmm_(*part) if matrix.dim() == 3 else out.addmm_(*part)
+    return out
