@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-# Imports once and forks: a child is a process of its own, killed and resumed as any other, but need not spend
-# seconds on importing torch. One thread, because a thread pool does not survive a fork.
+# Imports and trains once, then forks: a child is a process of its own, killed and resumed as any other, but
+# need not spend seconds on importing torch and on loading compiled loops. One thread, because a thread pool
+# does not survive a fork.
 FORKING = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -37,10 +38,12 @@ def start(path, resume):
             os._exit(1)
     return child
 
-begun = time.monotonic()
-assert os.waitpid(start(folder / "whole", False), 0)[1] == 0
-seconds = time.monotonic() - begun
+train_run(config, folder / "whole")
 expected = (folder / "whole" / "model.safetensors").read_bytes()
+begun = time.monotonic()
+assert os.waitpid(start(folder / "again", False), 0)[1] == 0
+seconds = time.monotonic() - begun
+assert (folder / "again" / "model.safetensors").read_bytes() == expected
 moments = random.Random(0)
 landed = 0
 for i in range(5 * repetitions):
@@ -73,12 +76,13 @@ def test_killed_at_random_moments_and_resumed_is_bit_identical(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_the_command_itself_killed_again_and_again(tmp_path: Path):
-    command = [sys.executable, "-m", "node2seq", "train", "karate", "--epochs", "300"]
-    subprocess.run([*command, "--out", "whole"], cwd=tmp_path, check=True, capture_output=True)
+def test_the_command_itself_killed_again_and_again(cli, tmp_path: Path):
+    arguments = ["train", "karate", "--epochs", "300"]
+    assert cli(*arguments, "--out", "whole").status == 0
+    command = [sys.executable, "-m", "node2seq", *arguments]
     moments = random.Random(1)
     kills = 0
-    for _ in range(100):
+    for _ in range(20):
         process = subprocess.Popen(
             [*command, "--out", "run", "--resume", "--checkpoint-seconds", "0"],
             cwd=tmp_path,
@@ -86,7 +90,7 @@ def test_the_command_itself_killed_again_and_again(tmp_path: Path):
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if kills < 5:
+        if kills < 2:
             assert process.stdout is not None
             for line in process.stdout:
                 if "epoch" in line and "/300" in line:
@@ -104,17 +108,18 @@ def test_the_command_itself_killed_again_and_again(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_two_processes_on_one_folder(tmp_path: Path):
-    command = [sys.executable, "-m", "node2seq", "train", "karate", "--out", "run", "--epochs", "100000"]
+def test_two_processes_on_one_folder(cli, tmp_path: Path):
+    arguments = ["train", "karate", "--out", "run", "--epochs", "100000"]
+    command = [sys.executable, "-m", "node2seq", *arguments]
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     try:
         assert first.stdout is not None
         while "epoch 1/" not in first.stdout.readline():
             assert first.poll() is None
-        second = subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True, text=True)
-        assert second.returncode == 2
-        assert second.stderr.startswith(f"Error: run: process {first.pid} on ")
-        assert second.stderr.endswith(
+        second = cli(*arguments, "--resume")
+        assert second.status == 2
+        assert second.err.startswith(f"Error: run: process {first.pid} on ")
+        assert second.err.endswith(
             "is working in this folder. Wait until it ends, stop it, or give another folder with `--out`.\n"
         )
     finally:
