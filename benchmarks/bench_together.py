@@ -39,7 +39,7 @@ def train_alone(data: Data, trainings: Sequence[Training], capture: bool) -> lis
         fitter = Fitter(model, graph, training.split, training.recipe.settings, capture=capture)
         while not fitter.done:
             fitter.step()
-        accuracies.append(fitter.finish().val.accuracy)
+        accuracies.append(fitter.finish().best.val_accuracy)
         if capture and data.is_cuda:
             assert fitter.captured, "no epoch was captured"
     return accuracies
@@ -48,7 +48,7 @@ def train_alone(data: Data, trainings: Sequence[Training], capture: bool) -> lis
 def train_at_once(data: Data, trainings: Sequence[Training], capture: bool) -> list[float]:
     """Train all runs as one program; the accuracy of each on its validation nodes."""
     outcomes = train_many(data, trainings, capture=capture)
-    return [outcome.result.val.accuracy for outcome in outcomes if outcome.result is not None]
+    return [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
 
 
 def seconds_of(train: Callable[[], list[float]], device: torch.device) -> tuple[float, list[float]]:

@@ -175,7 +175,7 @@ def train(
             best, test = outcome.result.best, outcome.result.test
             row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
             if stage == "measure" and test is not None:
-                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.largest_class}
+                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
         rows.add(row)
     print(f"{name}: {len(runs)} runs in {time.perf_counter() - started:.1f} s", flush=True)
 

@@ -30,6 +30,8 @@ from node2seq.data import (
 )
 from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
+from node2seq.data.splits import CLASSIFICATION
+from node2seq.data.summary import described_target
 from node2seq.runs.graph import read_source
 
 _MOST_CLASSES_SHOWN = 12
@@ -129,7 +131,11 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"edges              {summary.edges} ({kind}); largest degree {summary.largest_degree}"
     yield f"components         {summary.components}; the largest has {summary.largest_component} nodes"
     yield f"features           {summary.features}"
-    yield f"classes            {summary.classes}; {summary.labelled} of {summary.nodes} nodes labelled"
+    known = f"{summary.labelled} of {summary.nodes} nodes labelled"
+    if summary.task == CLASSIFICATION:
+        yield f"classes            {summary.classes}; {known}"
+    else:
+        yield f"to predict         {described_target(summary.target)}; {known}"
     counts = sorted(summary.class_counts.items(), key=lambda item: -item[1])
     for name, count in counts[:_MOST_CLASSES_SHOWN]:
         share = 100 * count / max(summary.labelled, 1)

@@ -135,8 +135,9 @@ def _force() -> Any:
 def _metric() -> Any:
     return flag(
         None,
-        "What the epoch is chosen by: accuracy, balanced-accuracy, macro-f1, roc-auc or average-precision.",
-        shown="roc-auc for two unequal classes of your own graph, otherwise accuracy",
+        "What the epoch is chosen by: accuracy, balanced-accuracy, macro-f1, roc-auc or average-precision of "
+        "classes; r2, mae or rmse of numbers.",
+        shown="r2 for numbers, roc-auc for two unequal classes of your own graph, otherwise accuracy",
     )
 
 
@@ -160,6 +161,12 @@ class GraphFlags:
     edges: Path | None = flag(None, "File of edges.", shown=False, panel=_OWN)
     nodes: Path | None = flag(None, "File of nodes.", shown=False, panel=_OWN)
     label: str | None = flag(None, "Column of --nodes to predict.", shown=False, panel=_OWN)
+    task: str | None = flag(
+        None,
+        "What to predict: classification, a class; regression, the number itself.",
+        shown="regression for a --label of many different numbers",
+        panel=_OWN,
+    )
     source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME, panel=_OWN)
     target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME, panel=_OWN)
     edge_weight: str | None = flag(
@@ -287,7 +294,7 @@ class TuneFlags(GraphFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateFlags:
-    """Measure a trained model: accuracy, macro-F1, ROC-AUC, and each class."""
+    """Measure a trained model: accuracy, macro-F1, ROC-AUC, and each class; R² and errors of numbers."""
 
     run: Path = _run_folder()
     device: str = _device()
@@ -296,7 +303,7 @@ class EvaluateFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictFlags:
-    """Predict the class of every node: of the graph that a run was trained on, or of a new one."""
+    """Predict every node's class or number: of the graph that a run was trained on, or of a new one."""
 
     run: Path = _run_folder()
     out: Path = flag(

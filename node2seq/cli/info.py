@@ -68,7 +68,9 @@ def _run(path: Path) -> dict[str, Any]:
     }
     if folder.finished:
         found["best_epoch"] = folder.result.best_epoch
-        found["accuracy"] = {part: m.accuracy for part, m in folder.result.metrics.items()}
+        metrics = folder.result.metrics
+        for name in metrics["val"].figures[:1]:
+            found[name] = {part: measured.value(name) for part, measured in metrics.items()}
     return found
 
 

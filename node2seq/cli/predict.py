@@ -1,4 +1,4 @@
-"""``node2seq predict``: a finished run → a table of classes and probabilities, and one of embeddings."""
+"""``node2seq predict``: a finished run → a table of predictions, and one of embeddings."""
 
 from __future__ import annotations
 
@@ -58,11 +58,12 @@ def _reading(flags: PredictFlags) -> dict[str, Any]:
 
 
 def write_predictions(path: Path, prediction: Prediction) -> None:
-    """Write ``id``, ``label`` and one probability column per class."""
+    """Write ``id``, ``label`` and one probability column per class; a number has none."""
     import polars
 
     columns: dict[str, list[object]] = {"id": prediction.node_ids, "label": list(prediction.labels)}
-    for name, values in zip(prediction.class_names, prediction.probabilities.T.tolist(), strict=True):
+    for number, name in enumerate(prediction.class_names):
+        values = prediction.probabilities[:, number].tolist()
         # A class may be called "id" or "label" itself.
         columns[name if name not in columns else f"{name} (probability)"] = values
     write_table(polars.DataFrame(columns), path)

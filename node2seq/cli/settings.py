@@ -16,7 +16,7 @@ from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-from node2seq.train.metrics import SCORES
+from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.settings import option_types, parse_setting
 
 _READING = (
@@ -29,6 +29,7 @@ _READING = (
     "ignore",
     "delimiter",
     "edge_weight",
+    "task",
 )
 
 
@@ -173,7 +174,7 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
 
 def checked_metric(name: str) -> str:
     """Refuse a metric that there is not."""
-    check_choice("metric", name, SCORES)
+    check_choice("metric", name, METRIC_TITLES)
     return name
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from node2seq.data.splits import CLASSIFICATION
+from node2seq.data.summary import described_target
 from node2seq.reporting.document import percent
-from node2seq.train.metrics import METRIC_TITLES
+from node2seq.train.metrics import METRIC_TITLES, Metrics, shown, title_with_unit
 from node2seq.train.progress import result_warnings
 
 if TYPE_CHECKING:
@@ -22,13 +24,11 @@ if TYPE_CHECKING:
 
     from node2seq.runs.folder import RunResult
     from node2seq.runs.training import RunStart
-    from node2seq.train.metrics import Metrics
+    from node2seq.train.metrics import Measured
     from node2seq.train.progress import EpochRecord
 
 # Often enough to see that it lives, seldom enough for a log file.
 LINE_SECONDS = 10.0
-# What is shown of every result, beside the metric that its epoch was chosen by.
-FIGURES = ("accuracy", "macro-f1", "roc-auc")
 PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}
 
 OnEpoch = Callable[["EpochRecord"], None]
@@ -66,30 +66,33 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
     split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())
+    target, classes = f"classes: {_shorten(balance)}", f", {about.classes} classes"
+    if about.task != CLASSIFICATION:
+        target, classes = f"to predict: {described_target(about.target)}", ""
     line(
         f"[bold]{escape(begun.config.source.title)}[/]: {about.nodes} nodes, {about.edges} edges, "
-        f"{about.features} features, {about.classes} classes; {about.components} components, "
+        f"{about.features} features{classes}; {about.components} components, "
         f"{about.isolated} isolated nodes{homophily}"
     )
-    line(f"classes: {escape(_shorten(balance))}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
+    line(f"{escape(target)}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
     for note in about.notes:
         line(f"note: {escape(note)}")
 
 
 @contextmanager
-def progress(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpoch]:
-    """Show the epochs of one training run on ``console``."""
+def progress(console: Console, title: str, epochs: int, done: int, metric: str) -> Iterator[OnEpoch]:
+    """Show the epochs of one training run on ``console``; ``metric`` chooses among them."""
     if console.quiet:
         yield lambda _: None
     elif console.is_terminal:
-        with _bar(console, title, epochs, done) as on_epoch:
+        with _bar(console, title, epochs, done, metric) as on_epoch:
             yield on_epoch
     else:
-        yield _lines(console, title, epochs)
+        yield _lines(console, title, epochs, metric)
 
 
 @contextmanager
-def _bar(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpoch]:
+def _bar(console: Console, title: str, epochs: int, done: int, metric: str) -> Iterator[OnEpoch]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -108,14 +111,14 @@ def _bar(console: Console, title: str, epochs: int, done: int) -> Iterator[OnEpo
                 task,
                 completed=record.epoch,
                 loss=f"{record.loss:.3f}",
-                accuracy=f"{100 * record.val_score:.1f} %",
+                accuracy=shown(metric, record.val_score, " %"),
             )
 
         yield show
         bar.update(task, total=bar.tasks[0].completed)  # early stopping ends a run, too
 
 
-def _lines(console: Console, title: str, epochs: int) -> OnEpoch:
+def _lines(console: Console, title: str, epochs: int, metric: str) -> OnEpoch:
     started = last = time.monotonic()
     first: int | None = None
 
@@ -128,9 +131,10 @@ def _lines(console: Console, title: str, epochs: int) -> OnEpoch:
             return
         last = now
         rate = (now - started) / (record.epoch - first + 1)
+        score = shown(metric, record.val_score, " %")
         console.print(
             f"{title}  epoch {record.epoch}/{epochs}  loss {record.loss:.3f}  "
-            f"validation {100 * record.val_score:.1f} %  {rate * (epochs - record.epoch):.0f} s left",
+            f"validation {score}  {rate * (epochs - record.epoch):.0f} s left",
             highlight=False,
             soft_wrap=True,
         )
@@ -142,11 +146,13 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     """Show the runs, or the mean of several, beside what they are compared with."""
     many = len(finished) > 1
     metric = finished[0].own.config.settings.metric
-    title = f"{METRIC_TITLES[metric]} in %" + (", mean ± sd" if many else "")
-    shares = [run.own.metrics["test"].largest_class for run in finished if "test" in run.own.metrics]
-    if shares:
-        title += f"; largest class: {percent(statistics.mean(shares))} % of the test nodes"
-    others = [f"{METRIC_TITLES[figure]} (test)" for figure in FIGURES if figure != metric]
+    title = title_with_unit(metric) + (", mean ± sd" if many else "")
+    tests = [run.own.metrics["test"] for run in finished if "test" in run.own.metrics]
+    if tests:
+        mean = statistics.mean(found.reference for found in tests)
+        share = shown(tests[0].reference_metric, mean, " % of the test nodes")
+        title += f"; {tests[0].reference_title}: {share}"
+    others = [f"{METRIC_TITLES[figure]} (test)" for figure in _others(finished[0].own, metric)]
     table = _table(title, "model", "validation", "test", *others, "epoch", "seconds", pad_edge=False)
     for outcomes in _side_by_side(finished):
         table.add_row(*_row(outcomes, metric))
@@ -179,18 +185,26 @@ def _warnings(finished: Sequence[Finished]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def metrics(console: Console, measured: Mapping[str, Metrics], class_names: Sequence[str]) -> None:
+def _others(outcome: RunResult, metric: str) -> list[str]:
+    """What is shown of every result, beside the metric that its epoch was chosen by."""
+    return [figure for figure in outcome.metrics["val"].figures if figure != metric]
+
+
+def metrics(console: Console, measured: Mapping[str, Measured], class_names: Sequence[str]) -> None:
     """Show what a model reaches on each part of a split, and class by class on the last."""
-    titles = (METRIC_TITLES[name] for name in FIGURES)
-    table = _table(None, "nodes of", "number", *titles, "largest class", "loss")
-    for part, found in measured.items():
-        figures = (percent(found.value(name)) for name in FIGURES)
-        share = percent(found.largest_class)
-        table.add_row(PART_NAMES.get(part, part), str(found.nodes), *figures, share, f"{found.loss:.4f}")
-    console.print(table)
     part = "test" if "test" in measured else "val"
+    shape = measured[part]
+    titles = (METRIC_TITLES[name] for name in shape.figures)
+    table = _table(None, "nodes of", "number", *titles, shape.reference_title, "loss")
+    for name, found in measured.items():
+        figures = (shown(metric, found.value(metric)) for metric in found.figures)
+        reference = shown(found.reference_metric, found.reference)
+        table.add_row(PART_NAMES.get(name, name), str(found.nodes), *figures, reference, f"{found.loss:.4f}")
+    console.print(table)
+    if not isinstance(shape, Metrics):
+        return
     classes = _table(f"{PART_NAMES[part]}, class by class", "class", "nodes", "precision", "recall", "F1")
-    for name, row in zip(class_names, measured[part].per_class, strict=True):
+    for name, row in zip(class_names, shape.per_class, strict=True):
         classes.add_row(
             escape(name), str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)
         )
@@ -218,9 +232,9 @@ def _side_by_side(finished: Sequence[Finished]) -> list[list[RunResult]]:
 
 def _row(outcomes: Sequence[RunResult], metric: str) -> list[str]:
     cells = [outcomes[0].config.model]
-    others = [("test", figure) for figure in FIGURES if figure != metric]
+    others = [("test", figure) for figure in _others(outcomes[0], metric)]
     for part, figure in (("val", metric), ("test", metric), *others):
-        cells.append(_mean_and_sd(_values(outcomes, part, figure)))
+        cells.append(_mean_and_sd(figure, _values(outcomes, part, figure)))
     cells.append(f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}")
     cells.append(f"{sum(outcome.seconds for outcome in outcomes):.1f}")
     return cells
@@ -231,18 +245,18 @@ def _values(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float
     return [value for value in found if value is not None]
 
 
-def _mean_and_sd(values: Sequence[float]) -> str:
+def _mean_and_sd(metric: str, values: Sequence[float]) -> str:
     if not values:
         return "–"
-    mean = percent(statistics.mean(values))
-    return mean if len(values) == 1 else f"{mean} ± {percent(statistics.stdev(values))}"
+    mean = shown(metric, statistics.mean(values))
+    return mean if len(values) == 1 else f"{mean} ± {shown(metric, statistics.stdev(values))}"
 
 
 def _summary(outcomes: Sequence[RunResult]) -> dict[str, Any]:
     values = {
         f"{part}_{figure.replace('-', '_')}": _values(outcomes, part, figure)
         for part in ("val", "test")
-        for figure in dict.fromkeys((*FIGURES, outcomes[0].config.settings.metric))
+        for figure in dict.fromkeys((*outcomes[0].metrics["val"].figures, outcomes[0].config.settings.metric))
     }
     kept = {name: found for name, found in values.items() if len(found) > 1}
     return {
@@ -263,7 +277,9 @@ def _entry(run: Finished) -> dict[str, Any]:
             "best_epoch": outcome.best_epoch,
             "epochs": outcome.epochs,
             "seconds": outcome.seconds,
-            "largest_class": {part: found.largest_class for part, found in outcome.metrics.items()},
+            outcome.metrics["val"].reference_name: {
+                part: found.reference for part, found in outcome.metrics.items()
+            },
             "metrics": {part: found.to_dict() for part, found in outcome.metrics.items()},
             "warnings": list(outcome.warnings),
         }

@@ -225,7 +225,8 @@ def _train(
             stack.close()  # the bar of the runs before
             show.start(console, begun, with_graph)
             title = begun.config.model + together
-            bar = show.progress(console, title, begun.config.settings.epochs, begun.epoch)
+            settings = begun.config.settings
+            bar = show.progress(console, title, settings.epochs, begun.epoch, settings.metric)
             shown.append(stack.enter_context(bar))
 
         told: dict[str, Any] = {

@@ -92,7 +92,7 @@ def encode(
         name = column["name"]
         cells = frame[name]
         if column["kind"] == "number":
-            numbers = _numbers(cells, title, strict=True)
+            numbers = _numbers(cells, title, strict="the column was all numbers in training")
             assert numbers is not None
             if column["fill"] is None:
                 column = {**column, "fill": _fill_value(numbers, fill)}
@@ -161,10 +161,11 @@ def _columns(encoding: Encoding) -> Iterator[dict[str, Any]]:
             yield column
 
 
-def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Series | None:
+def _numbers(column: pl.Series, title: str, *, strict: str | None = None) -> pl.Series | None:
     """The column as float64 with nulls for missing cells, or None if it holds categories.
 
-    A column with numbers in at least half of its cells is numeric: its other cells are errors.
+    A column with numbers in at least half of its cells is numeric: its other cells are errors. With
+    ``strict``, which says why, it has to be.
     """
     import polars as pl
 
@@ -184,13 +185,13 @@ def _numbers(column: pl.Series, title: str, *, strict: bool = False) -> pl.Serie
     given = len(text) - text.null_count()
     if len(wrong) == 0:
         return numbers.fill_nan(None)
-    if not strict and 2 * len(wrong) > given:
+    if strict is None and 2 * len(wrong) > given:
         return None
     row = int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
     raise Node2SeqError(
         title,
         f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; "
-        + ("the column was all numbers in training" if strict else "most other cells are"),
+        + (strict or "most other cells are"),
         "Correct it"
         + ("" if strict else f", or say categorical={column.name} (--categorical {column.name})"),
     )
@@ -284,22 +285,106 @@ def _onehot(
 
 @dataclass(frozen=True)
 class Labels:
-    """Class numbers [N], −1 where a node has no label, and the classes' names by number."""
+    """What is predicted of each node.
+
+    Args:
+        y: Class numbers [N], −1 where a node has no label; or numbers, float64, NaN where it has none.
+        names: The classes' names by number; none where numbers are predicted.
+        kind: ``"classification"`` or ``"regression"``.
+    """
 
     y: np.ndarray
     names: list[str]
+    kind: str = "classification"
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which nodes have a label, [N]."""
+        return ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
+
+
+# Fractions of more values than this are numbers to predict, and so are more whole numbers than that, unless
+# they count classes: 0, 1, 2, … or 1, 2, 3, … with several nodes each.
+_FEW_FRACTIONS, _FEW_WHOLE_NUMBERS = 10, 50
+_NODES_OF_A_CLASS = 3
+
+
+def choose_task(column: pl.Series, title: str, notes: list[str]) -> str:
+    """What a label column asks for: the number itself, where there are many, otherwise a class."""
+    import polars as pl
+
+    text = as_text(column, title)
+    text = text.set(text.str.to_lowercase().is_in(MISSING), None).drop_nulls()
+    numbers = text.cast(pl.Float64, strict=False).unique().sort()
+    if not len(numbers) or numbers.null_count() or not numbers.is_finite().all():
+        return "classification"
+    are_whole = bool((numbers == numbers.round()).all())
+    if len(numbers) <= (_FEW_WHOLE_NUMBERS if are_whole else _FEW_FRACTIONS):
+        return "classification"
+    counts_up = are_whole and numbers[0] in (0, 1) and numbers[-1] - numbers[0] == len(numbers) - 1
+    if counts_up and len(text) >= _NODES_OF_A_CLASS * len(numbers):
+        return "classification"
+    notes.append(
+        f"column {column.name!r} holds {len(numbers)} different numbers: the number itself is predicted "
+        "(regression); for classes, give --task classification"
+    )
+    return "regression"
+
+
+def read_target_numbers(column: pl.Series, title: str, *, trained: bool) -> Labels:
+    """The numbers to predict.
+
+    Args:
+        column: The label column.
+        title: What the table is called in an error.
+        trained: Whether they are of another graph than that of the training, and need not differ.
+    """
+    numbers = _numbers(column, title, strict="the number is to be predicted")
+    assert numbers is not None
+    y = numbers.fill_null(math.nan).to_numpy().astype(np.float64)
+    wrong = np.flatnonzero(np.isinf(y) | (np.abs(y) > LARGEST))
+    if wrong.size:
+        row = int(wrong[0])
+        raise Node2SeqError(
+            title,
+            f"column {column.name!r}: {y[row]} in row {row + 1} is too large to compute with in 32 bits",
+            "Correct it, or scale the column",
+        )
+    known = np.unique(y[~np.isnan(y)])
+    if not trained and known.size < 2:
+        which = (
+            f"all numbers in column {column.name!r} are {known[0]:g}"
+            if known.size
+            else (f"no node has a number in column {column.name!r}")
+        )
+        raise Node2SeqError(title, which, "Give different numbers, or name another column")
+    return Labels(y, [], "regression")
 
 
 def read_labels(
-    column: pl.Series, title: str, known: list[str] | None, notes: list[str], *, needs_pairs: bool
+    column: pl.Series,
+    title: str,
+    known: list[str] | None,
+    notes: list[str],
+    *,
+    needs_pairs: bool,
+    task: str | None = None,
 ) -> Labels:
-    """Number the classes: whole numbers by value, others by name. ``known`` are the classes of another graph.
+    """Number the classes, whole numbers by value, others by name; or read the numbers to predict.
 
-    With ``needs_pairs``, each class needs two labelled nodes: one to train on, one to test on. A split column
-    lifts this condition.
+    Args:
+        column: The label column.
+        title: What the table is called in an error.
+        known: The classes of another graph, which a model was trained on.
+        notes: Gets what the user should know.
+        needs_pairs: Whether each class needs two labelled nodes: one to train on, one to test on. A split
+            column lifts this condition.
+        task: What is predicted; None: as the column looks.
     """
     import polars as pl
 
+    if (task or choose_task(column, title, notes)) == "regression":
+        return read_target_numbers(column, title, trained=known is not None)
     text = as_text(column, title)
     found = text.drop_nulls().unique().to_list()
     if known is not None:
@@ -344,7 +429,7 @@ def _check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: b
         )
 
 
-def read_split(column: pl.Series, y: np.ndarray, title: str, notes: list[str]) -> dict[str, np.ndarray]:
+def read_split(column: pl.Series, known: np.ndarray, title: str, notes: list[str]) -> dict[str, np.ndarray]:
     """The train, val and test masks; unlabelled nodes are in none."""
     text = as_text(column, title).str.to_lowercase()
     wrong = [value for value in text.drop_nulls().unique().sort().to_list() if value not in _PART_OF]
@@ -355,13 +440,13 @@ def read_split(column: pl.Series, y: np.ndarray, title: str, notes: list[str]) -
             "Say train, val or test, or leave it empty",
         )
     parts = np.array([_PART_OF.get(value or "", "") for value in text.to_list()])
-    masks = {part: (parts == part) & (y >= 0) for part in _PARTS}
+    masks = {part: (parts == part) & known for part in _PARTS}
     for part, mask in masks.items():
         if not mask.any():
             raise Node2SeqError(
                 title, f"column {column.name!r} puts no labelled node into {part}", "Put some nodes into it"
             )
-    without = int(((parts != "") & (y < 0)).sum())
+    without = int(((parts != "") & ~known).sum())
     if without:
         notes.append(f"{without} nodes are in the split but have no label: they are in no part")
     return masks

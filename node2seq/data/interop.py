@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.edges import EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.reading import ReadReport, from_frames, is_directed, schema_of_matrix
-from node2seq.data.splits import Split, masks_of
+from node2seq.data.splits import CLASSIFICATION, Split, kind_of_labels, labelled, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
 from node2seq.storage import write_bytes
@@ -63,19 +63,22 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
     prepared = Data(x=x, edge_index=edges, **carried)
     classes = 0
     if isinstance(data.y, Tensor):
-        y = data.y.view(-1).long().cpu()
+        y = data.y.view(-1).cpu()
+        y = y if y.is_floating_point() else y.long()
         if y.numel() != n:
             raise Node2SeqError(
                 f"{y.numel()} labels", f"the graph has {n} nodes", "Give one label per node, −1 for none"
             )
         prepared.y = y
-        classes = int(y.max()) + 1 if y.numel() else 0
+        classes = int(y.max()) + 1 if y.numel() and kind_of_labels(y) == CLASSIFICATION else 0
     held = data.to_dict()
     for name in ("train_mask", "val_mask", "test_mask", "node_ids", "class_names", "name"):
         if held.get(name) is not None:
             prepared[name] = held[name]
     features = 0 if data.x is None else x.size(1)
     prepared.schema = held.get("schema") or schema_of_matrix(features, classes, directed=directed)
+    if isinstance(prepared.y, Tensor) and kind_of_labels(prepared.y) != CLASSIFICATION:
+        prepared.schema = {**prepared.schema, "target": {"kind": kind_of_labels(prepared.y)}}
     prepared.report = report
     return prepared
 
@@ -146,7 +149,7 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     if isinstance(data.y, Tensor):
         names = held.get("class_names")
         labels = pl.Series("label", data.y.cpu().numpy())
-        labels = labels.set(labels < 0, None)
+        labels = labels.set(pl.Series(~labelled(data.y.cpu()).numpy()), None)
         if names:
             labels = labels.replace_strict(
                 range(len(names)), list(names), return_dtype=pl.String, default=None
@@ -263,7 +266,8 @@ def to_networkx(data: Data) -> nx.Graph:
         if data.x is not None:
             graph.nodes[node]["x"] = data.x[number].tolist()
         if isinstance(data.y, Tensor):
-            label = int(data.y[number])
-            graph.nodes[node]["label"] = None if label < 0 else names[label] if names else label
+            label = data.y[number].item()
+            known = bool(labelled(data.y[number]))
+            graph.nodes[node]["label"] = None if not known else names[int(label)] if names else label
     graph.add_edges_from((ids[a], ids[b]) for a, b in data.edge_index.t().tolist())
     return graph

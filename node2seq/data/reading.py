@@ -24,6 +24,7 @@ from node2seq.data.encoding import (
     read_split,
 )
 from node2seq.data.sources import Say
+from node2seq.data.splits import CLASSIFICATION, TASKS
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.data.tabular import (
     LazyTable,
@@ -41,6 +42,7 @@ from node2seq.data.tabular import (
 from node2seq.data.temporal import newer_edges, read_order, split_by_time, tied_edges, without_edges
 from node2seq.data.times import Kind, Times, read_times
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_choice
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,6 +108,8 @@ class ReadOptions:
             the labelled nodes train, the next 20 % validate, the last 20 % test. It is no feature.
         no_future_edges (bool): With ``order_by`` and ``split_by``, drop edges that are newer than the node at
             which they end. (default: False)
+        task (str, optional): ``"classification"``: a class for each node; ``"regression"``: the number
+            itself. If not given, a label column of many different numbers is one of numbers.
     """
 
     label: str | None = None
@@ -125,6 +129,7 @@ class ReadOptions:
     order_by: str | None = None
     split_by: str | None = None
     no_future_edges: bool = False
+    task: str | None = None
 
     def __post_init__(self) -> None:
         if self.split is not None and self.split_by is not None:
@@ -165,10 +170,11 @@ def read_graph(
         say (callable, optional): Called with a line before each step that may take a while.
         **options: Other fields of :class:`ReadOptions`: ``source``, ``target``, ``id``, ``split``,
             ``directed``, ``fill``, ``features``, ``categorical``, ``ignore``, ``schema``, ``standardize``,
-            ``edge_weight``, ``edge_features``, ``order_by``, ``split_by`` and ``no_future_edges``.
+            ``edge_weight``, ``edge_features``, ``order_by``, ``split_by``, ``no_future_edges`` and ``task``.
 
     Returns:
-        Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them; ``node_ids`` (array
+        Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them, or numbers to predict
+        as float64, NaN where there is none; ``node_ids`` (array
         of str), ``class_names`` (list of str), ``schema`` (JSON-ready dict), ``report``
         (:class:`ReadReport`), ``train_mask``, ``val_mask``, ``test_mask`` with a split column or
         ``split_by``, and ``edge_weight`` [E], ``edge_attr`` [E, F] and ``edge_order`` [E] (float64) where
@@ -202,6 +208,8 @@ def _silent(line: str) -> None:
 def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say) -> Data:
     """Check the columns' names first, then read nodes and edges."""
     schema = None if options.schema is None else check_schema(options.schema)
+    if options.task is not None:
+        check_choice("task", options.task, TASKS)
     own = {} if schema is None else schema["columns"]
     directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
     source = find_column(edges, "source", options.source or _if_there(own.get("source"), edges))
@@ -259,17 +267,20 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
         drop = options.no_future_edges if schema is None else schema["split_by"]["no_future_edges"]
         _check_future(data, order.kind, times, notes, warnings, drop=drop)
     class_names = [] if schema is None else schema["class_names"]
+    predicted = CLASSIFICATION
     if read is not None and read.label is not None:
         known = None if schema is None else class_names
         is_split = read.split is not None or (read.time is not None and schema is None)
-        labels = read_labels(read.frame[read.label], read.title, known, notes, needs_pairs=not is_split)
-        data.y, class_names = torch.from_numpy(labels.y), labels.names
+        task = options.task if schema is None else target_kind(schema)
+        column = read.frame[read.label]
+        labels = read_labels(column, read.title, known, notes, needs_pairs=not is_split, task=task)
+        data.y, class_names, predicted = torch.from_numpy(labels.y), labels.names, labels.kind
         masks: dict[str, np.ndarray] = {}
         if read.split is not None:
-            masks = read_split(read.frame[read.split], labels.y, read.title, notes)
+            masks = read_split(read.frame[read.split], labels.known, read.title, notes)
         elif read.time is not None and schema is None:
             assert times is not None
-            masks = split_by_time(times, labels.y, read.title, read.time)
+            masks = split_by_time(times, labels.known, read.title, read.time)
         for part, mask in masks.items():
             data[f"{part}_mask"] = torch.from_numpy(mask)
     say("encoding the features")
@@ -279,6 +290,8 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     data.class_names = class_names
     columns = {"source": source, "target": target, "id": read and read.id, "label": read and read.label}
     data.schema = schema or make_schema(columns, encoding, class_names, directed=directed)
+    if schema is None and predicted != CLASSIFICATION:
+        data.schema["target"] = {"kind": predicted}
     if schema is None and carried.names:
         data.schema["edges"] = {"weight": carried.weight, "features": carried.features}
     if schema is None and order is not None:
@@ -550,6 +563,11 @@ def schema_of_matrix(num_features: int, num_classes: int, *, directed: bool) -> 
     return make_schema(columns, encoding, [str(number) for number in range(num_classes)], directed=directed)
 
 
+def target_kind(schema: dict[str, Any] | None) -> str:
+    """What a schema says is predicted."""
+    return ((schema or {}).get("target") or {}).get("kind", CLASSIFICATION)
+
+
 def is_directed(data: Data) -> bool:
     """Whether the graph is directed: by its schema if it has one, otherwise by its edges.
 
@@ -580,6 +598,7 @@ def check_schema(schema: Any) -> dict[str, Any]:
         and all(_is_column(column) for column in schema["features"])
         and ("edges" not in schema or _is_carried(schema["edges"]))
         and ("split_by" not in schema or _is_split_by(schema["split_by"]))
+        and ("target" not in schema or _is_target(schema["target"]))
     )
     if not ok:
         raise Node2SeqError("the schema", "parts of it are missing or wrong", "Give data.schema of a graph")
@@ -606,6 +625,15 @@ def _is_split_by(split: Any) -> bool:
         and split.get("kind") in ("date", "number")
         and isinstance(split.get("no_future_edges"), bool)
     )
+
+
+def _is_target(target: Any) -> bool:
+    """Whether this says what is predicted; a run's own has the scale of its training nodes."""
+    if not isinstance(target, dict) or target.get("kind") not in TASKS:
+        return False
+    numbers = [target[name] for name in ("shift", "scale") if name in target]
+    finite = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+    return finite and target.get("scale", 1.0) > 0
 
 
 def _is_column(column: Any) -> bool:

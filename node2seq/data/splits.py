@@ -39,13 +39,34 @@ class Split:
     test_rest: Tensor
 
 
+CLASSIFICATION, REGRESSION = "classification", "regression"
+#: What can be predicted of nodes.
+TASKS = (CLASSIFICATION, REGRESSION)
+
+
+def kind_of_labels(y: Tensor) -> str:
+    """What labels say is predicted: whole numbers are classes, floats are numbers."""
+    return REGRESSION if y.is_floating_point() else CLASSIFICATION
+
+
+def labelled(y: Tensor) -> Tensor:
+    """Which nodes have a label, [N]."""
+    return ~y.isnan() if y.is_floating_point() else y >= 0
+
+
+def class_labels(y: Tensor) -> Tensor:
+    """Class numbers, −1 where there is none; where no classes are predicted, every label is of class 0."""
+    return y if kind_of_labels(y) == CLASSIFICATION else labelled(y).long() - 1
+
+
 def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> Split:
     """Split the labelled nodes of a graph by a rule.
 
     The same labels and seed give the same split on every machine.
 
     Args:
-        data (Data or Tensor): A graph with ``y``, or ``y`` itself; a label below 0 means unlabelled.
+        data (Data or Tensor): A graph with ``y``, or ``y`` itself; a label below 0 means unlabelled. Nodes
+            with numbers to predict (floats, NaN: unlabelled) are split as if they were of one class.
         rule (str, optional): A key of ``RULES`` or a name that ``load`` takes. If not given: the rule of the
             loaded set, else the graph's masks where it has them, else ``"60/20/20"``.
         seed (int): Which split of that rule; ``"fixed"`` has only one.
@@ -64,15 +85,20 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
             "no such split rule",
             f"Take one of {', '.join(RULES)}, or the name of a data set",
         )
-    if y.dim() != 1 or y.dtype != torch.int64:
+    if y.dim() != 1 or (y.dtype != torch.int64 and not y.is_floating_point()):
         raise Node2SeqError(
             f"labels of shape {list(y.shape)} and type {y.dtype}", "a split needs one class number per node",
-            "Give y as int64 of shape [N]",
+            "Give y as int64 of shape [N], or numbers to predict as floats",
+        )  # fmt: skip
+    if kind_of_labels(y) != CLASSIFICATION and rule.startswith("20/"):
+        raise Node2SeqError(
+            f"rule={rule!r}", "it counts nodes of each class, and there are no classes",
+            "Take 60/20/20, or give a split column",
         )  # fmt: skip
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise Node2SeqError(f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the run's number")
 
-    labels = y.cpu().numpy()
+    labels = class_labels(y).cpu().numpy()
     if rule in ("fixed", "redrawn"):
         if masks is None:
             raise Node2SeqError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.edges import connected_components
 from node2seq.data.reading import is_directed
+from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,9 @@ class Summary:
     """Sizes, shape and cost of a graph.
 
     ``edges`` counts an undirected edge once. ``homophily`` is the share of edges between labelled nodes that
-    join two of the same class. ``seconds_per_epoch`` and ``training_bytes`` are estimates, see
-    :func:`estimate`.
+    join two of the same class; None where no classes are predicted. ``task`` is what is predicted, and
+    ``target`` the mean, standard deviation, least and largest of numbers. ``seconds_per_epoch`` and
+    ``training_bytes`` are estimates, see :func:`estimate`.
     """
 
     nodes: int
@@ -39,6 +43,8 @@ class Summary:
     seconds_per_epoch: float
     training_bytes: int
     notes: list[str] = field(default_factory=list)
+    task: str = CLASSIFICATION
+    target: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as a JSON-ready dict."""
@@ -60,7 +66,9 @@ def summarise(data: Data) -> Summary:
     component = torch.bincount(connected_components(one_way, n), minlength=1)
     features = 0 if data.x is None else data.x.size(1)
     y = data.y if isinstance(data.y, Tensor) else torch.full((n,), -1)
-    counts = _class_counts(y, held.get("class_names"))
+    task = kind_of_labels(y)
+    is_class = task == CLASSIFICATION
+    counts = _class_counts(y, held.get("class_names")) if is_class else {}
     seconds, memory = estimate(n, data.edge_index.size(1), features)
     return Summary(
         nodes=n,
@@ -68,9 +76,9 @@ def summarise(data: Data) -> Summary:
         directed=directed,
         features=features,
         classes=len(counts),
-        labelled=int((y >= 0).sum()),
+        labelled=int(labelled(y).sum()),
         class_counts=counts,
-        homophily=_homophily(one_way, y),
+        homophily=_homophily(one_way, y) if is_class else None,
         components=int((component > 0).sum()),
         largest_component=int(component.max()),
         isolated=int((touched == 0).sum()),
@@ -80,7 +88,24 @@ def summarise(data: Data) -> Summary:
         seconds_per_epoch=seconds,
         training_bytes=memory,
         notes=[] if report is None else list(report.notes),
+        task=task,
+        target={} if is_class else _numbers(y[labelled(y)]),
     )
+
+
+def described_target(target: Mapping[str, float]) -> str:
+    """What is predicted where it is no class, in a few words, from ``Summary.target``."""
+    if not target:
+        return "numbers, of which none is known"
+    mean, sd, least, largest = (rounded(target[name]) for name in ("mean", "sd", "least", "largest"))
+    return f"numbers from {least} to {largest}, mean {mean}, standard deviation {sd}"
+
+
+def rounded(value: float) -> str:
+    """A number with four digits that count, as a person would write it."""
+    if not 1e-3 <= abs(value) < 1e7:
+        return f"{value:.4g}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
 
 
 def _class_counts(y: Tensor, names: list[str] | None) -> dict[str, int]:
@@ -89,6 +114,18 @@ def _class_counts(y: Tensor, names: list[str] | None) -> dict[str, int]:
         return {}
     counts = torch.bincount(labelled, minlength=len(names or ())).tolist()
     return {names[number] if names else str(number): count for number, count in enumerate(counts)}
+
+
+def _numbers(known: Tensor) -> dict[str, float]:
+    if not known.numel():
+        return {}
+    figures = {
+        "mean": known.mean(),
+        "sd": known.std(correction=0),
+        "least": known.min(),
+        "largest": known.max(),
+    }
+    return {name: float(value) for name, value in figures.items()}
 
 
 def _homophily(edge_index: Tensor, y: Tensor) -> float | None:

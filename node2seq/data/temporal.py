@@ -38,16 +38,15 @@ def tied_edges(edge_index: Tensor, order: Tensor) -> int:
     return int(np.count_nonzero(np.append(False, same) | np.append(same, False))) if target.size else 0
 
 
-def split_by_time(times: Times, y: np.ndarray, title: str, name: str) -> dict[str, np.ndarray]:
+def split_by_time(times: Times, labelled: np.ndarray, title: str, name: str) -> dict[str, np.ndarray]:
     """The train, val and test masks: the labelled nodes by their time, 60/20/20, equal times together.
 
     Args:
         times: Of the nodes.
-        y: Their classes; −1: unlabelled, in no part.
+        labelled: Which of them have a label; the others are in no part.
         title: What their table is called in an error.
         name: The column.
     """
-    labelled = y >= 0
     if (without := times.missing & labelled).any():
         count, row = int(without.sum()), int(without.argmax()) + 1
         nodes = "1 labelled node has" if count == 1 else f"{count} labelled nodes have"

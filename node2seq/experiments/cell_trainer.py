@@ -18,6 +18,7 @@ from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.rows import ResultRow, recipe_to_json
 from node2seq.train.inference import evaluate
 from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
+from node2seq.train.metrics import Measured, Metrics
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class CellTrainer:
     def _rest_accuracy(self, run: Run, data: Data, split: Split, outcome: TrainingOutcome) -> float:
         assert outcome.model is not None
         graph = prepare_graph(data, run.recipe, self.device)
-        return evaluate(outcome.model, graph, split.test_rest).accuracy
+        return _accuracy(evaluate(outcome.model, graph, split.test_rest))
 
 
 def _row(run: Run, outcome: TrainingOutcome, rest: float | None, shared: Mapping[str, Any]) -> ResultRow:
@@ -128,8 +129,8 @@ def _row(run: Run, outcome: TrainingOutcome, rest: float | None, shared: Mapping
     assert result.test is not None
     return ResultRow(
         key=run.key,
-        val=result.val.accuracy,
-        test=result.test.accuracy,
+        val=_accuracy(result.val),
+        test=_accuracy(result.test),
         test_nodes=result.test.nodes,
         test_rest=rest,
         epoch=result.best.epoch,
@@ -137,6 +138,11 @@ def _row(run: Run, outcome: TrainingOutcome, rest: float | None, shared: Mapping
         recipe=recipe_to_json(run.recipe),
         **shared,
     )
+
+
+def _accuracy(measured: Measured) -> float:
+    assert isinstance(measured, Metrics)  # every table of the paper is of classes
+    return measured.accuracy
 
 
 def _has_second_figure(split: Split) -> bool:

@@ -11,13 +11,14 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
+from node2seq.data.splits import labelled
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS, Network
 from node2seq.nn.models.residual import ResidualNetwork
 from node2seq.options import check_choice
 from node2seq.recipes import directed, paper, plus
-from node2seq.train.metrics import fitting_metric
 from node2seq.train.settings import Recipe, recipe
+from node2seq.train.task import task_for
 
 #: By variant, then by model, then by data set; "" stands for every other graph.
 RECIPES: dict[str, dict[str, dict[str, Recipe]]] = {
@@ -40,7 +41,7 @@ class GraphSizes:
 
     Args:
         features: Columns of the features.
-        classes: Classes.
+        classes: Classes; 1 where a number is predicted.
         labels: Training nodes.
     """
 
@@ -65,11 +66,11 @@ _BROAD: dict[str, dict[str, Any]] = {
 
 def sizes_of(data: Data | None) -> GraphSizes:
     """What the rule looks at; of a graph that was not read, the sizes of a benchmark set."""
-    if data is None or not isinstance(data.y, Tensor) or not bool((data.y >= 0).any()):
+    if data is None or not isinstance(data.y, Tensor) or not bool(labelled(data.y).any()):
         return TYPICAL
     mask = data.get("train_mask")
-    labels = int((data.y >= 0).sum()) * 3 // 5 if mask is None else int(mask.sum())
-    return GraphSizes(data.num_node_features, int(data.y.max()) + 1, labels)
+    labels = int(labelled(data.y).sum()) * 3 // 5 if mask is None else int(mask.sum())
+    return GraphSizes(data.num_node_features, task_for(data.y).outputs(data.y), labels)
 
 
 def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str,
     """
     if data is None or not isinstance(data.y, Tensor):
         return {"metric": "balanced-accuracy"} if class_weights else {}
-    metric = fitting_metric(data.y[data.y >= 0], class_weights=class_weights)
+    metric = task_for(data.y).fitting_metric(data.y[labelled(data.y)], class_weights=class_weights)
     return {"metric": metric, "patience": _PATIENCE}
 
 

@@ -106,6 +106,29 @@ def loglog_chart(title: str, curves: Sequence[Curve], across: str, up: str) -> s
     return chart.file()
 
 
+def scatter_chart(title: str, points: Sequence[tuple[float, float]], across: str, up: str) -> str:
+    """Points on two axes of one scale, with the line on which both values are equal, as HTML with a legend.
+
+    Args:
+        title: Text for screen readers.
+        points: Their values across and up.
+        across: Name of the horizontal axis.
+        up: Name of the vertical axis, which the legend gives.
+    """
+    values = [value for point in points for value in point]
+    low, high = min(values), max(values)
+    ticks = nice_ticks(low, high)
+    chart = _Chart(title, 440, 380, left=64)
+    x = _Axis([low, high], chart.left, chart.right, ticks)
+    y = _Axis([low, high], chart.bottom, chart.top, ticks)
+    chart.y_axis(y, "{:g}".format)
+    chart.x_axis(x, "{:g}".format, across)
+    chart.add("line", "marked", x1=x(x.low), y1=y(y.low), x2=x(x.high), y2=y(y.high))
+    for a, b in points:
+        chart.add("circle", "fill c1", cx=x(a), cy=y(b), r=2.2)
+    return _legend([("line c1", up), ("marked", f"{up} = {across}")]) + chart.svg()
+
+
 def box_plot(title: str, groups: Sequence[tuple[str, Sequence[Box]]], mark: str) -> str:
     """Groups of boxes on one scale, as HTML with a legend.
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from node2seq.reporting.charts import Curve, line_chart
+from node2seq.data.splits import CLASSIFICATION
+from node2seq.data.summary import described_target
+from node2seq.reporting.charts import Curve, line_chart, scatter_chart
 from node2seq.reporting.document import (
     Beside,
     Block,
@@ -23,7 +25,15 @@ from node2seq.reporting.document import (
 )
 from node2seq.runs.folder import RunFolder, RunResult
 from node2seq.storage import write_bytes
-from node2seq.train.metrics import METRIC_TITLES, Metrics
+from node2seq.train.metrics import (
+    ERRORS,
+    METRIC_TITLES,
+    Measured,
+    Metrics,
+    NumberMetrics,
+    shown,
+    title_with_unit,
+)
 
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 
@@ -49,6 +59,7 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
     part = "test" if "test" in outcome.metrics else "val"
     found, nodes = outcome.metrics[part], f"({PARTS[part]} nodes)"
     metric = outcome.config.settings.metric
+    unit = ", in %" if title_with_unit(metric).endswith("%") else ""
     lead = (
         f"seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · "
         f"weights of epoch {outcome.best_epoch}, chosen by validation {METRIC_TITLES[metric]}"
@@ -70,19 +81,14 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
         Paragraph(lead, "lead"),
         *(Paragraph(text, "warning") for text in outcome.warnings),
         _cards(outcome),
-        Section("Learning curves", [_curves(folder.history, outcome.best_epoch, metric)]),
+        Section("Learning curves", [_curves(folder, outcome.best_epoch, metric)]),
         Beside(
             [
-                Section("Metrics at the chosen epoch, in %", [_parts(outcome.metrics)]),
-                Section("Comparison on the same split, in %", _comparison([outcome, *compared])),
+                Section(f"Metrics at the chosen epoch{unit}", [_parts(outcome.metrics)]),
+                Section(f"Comparison on the same split{unit}", _comparison([outcome, *compared])),
             ]
         ),
-        Beside(
-            [
-                Section(f"Metrics by class {nodes}, in %", [_classes(found, names)]),
-                Section(f"Confusion matrix {nodes}", [_confusion(found, names)]),
-            ]
-        ),
+        Beside(_details(found, nodes, names)),
         Beside([Section(title, pairs(values)) for title, values in about.items()], "columns"),
         Section("Input files", pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
         Paragraph(f"node2seq {config['environment'].get('node2seq')}", "footer"),
@@ -94,21 +100,24 @@ def _cards(outcome: RunResult) -> Cards:
     test, val, metric = outcome.metrics.get("test"), outcome.metrics["val"], outcome.config.settings.metric
     title = METRIC_TITLES[metric]
     cards = {
-        f"test {title}": percent(_of(test, metric), " %"),
-        f"validation {title}": percent(val.value(metric), " %"),
+        f"test {title}": shown(metric, _of(test, metric), " %"),
+        f"validation {title}": shown(metric, val.value(metric), " %"),
     }
-    for figure in _others(metric):
-        cards[f"{METRIC_TITLES[figure]} (test)"] = percent(_of(test, figure), " %")
-    share = None if test is None else test.largest_class
-    return Cards(cards | {"largest class (test)": percent(share, " %")})
+    for figure in _others(val, metric):
+        cards[f"{METRIC_TITLES[figure]} (test)"] = shown(figure, _of(test, figure), " %")
+    reference = shown(val.reference_metric, None if test is None else test.reference, " %")
+    return Cards(cards | {f"{val.reference_title} (test)": reference})
 
 
-def _others(metric: str) -> list[str]:
+def _others(measured: Measured, metric: str) -> list[str]:
     """What is shown beside the metric that chose the epoch."""
-    return [figure for figure in ("accuracy", "macro-f1", "roc-auc") if figure != metric]
+    return [figure for figure in measured.figures if figure != metric]
 
 
-def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int, metric: str) -> Beside:
+def _curves(folder: RunFolder, best_epoch: int, metric: str) -> Beside:
+    history, by_node = folder.history, folder.task.by_node
+    title = METRIC_TITLES[by_node]
+
     def curves(**keys: str) -> list[Curve]:
         return [
             Curve(label.replace("_", " "), [float(record[key]) for record in history])
@@ -121,16 +130,18 @@ def _curves(history: Sequence[Mapping[str, Any]], best_epoch: int, metric: str) 
         best_epoch,
         limits=(0.0, None),
     )
-    shown = curves(training_accuracy="train_accuracy", validation_accuracy="val_accuracy")
-    if metric != "accuracy":
+    drawn = curves(**{f"training {title}": f"train_{by_node}", f"validation {title}": f"val_{by_node}"})
+    # An error is of another unit, and stands in the table.
+    if metric != by_node and metric not in ERRORS:
         scores = [float(record["val_score"]) for record in history]
-        shown.append(Curve(f"validation {METRIC_TITLES[metric]}", scores))
+        drawn.append(Curve(f"validation {METRIC_TITLES[metric]}", scores))
+    heading = title[0].upper() + title[1:]
     accuracy = line_chart(
-        "Accuracy by epoch" if metric == "accuracy" else f"Accuracy and {METRIC_TITLES[metric]} by epoch",
-        shown,
+        f"{heading} by epoch" if len(drawn) == 2 else f"{heading} and {METRIC_TITLES[metric]} by epoch",
+        drawn,
         best_epoch,
-        show=lambda value: f"{100 * value:.0f} %",
-        limits=(None, 1.0),
+        show=lambda value: f"{100 * value:.0f} %" if folder.task.has_classes else f"{value:g}",
+        limits=(None if folder.task.has_classes else max(-1.0, min(min(curve.y) for curve in drawn)), 1.0),
     )
     return Beside([Chart(loss), Chart(accuracy)])
 
@@ -139,13 +150,13 @@ def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
     if len(outcomes) == 1:
         return []
     metric = outcomes[0].config.settings.metric
-    others = _others(metric)
-    shown = (("val", metric), ("test", metric), *(("test", figure) for figure in others))
+    others = _others(outcomes[0].metrics["val"], metric)
+    columns = (("val", metric), ("test", metric), *(("test", figure) for figure in others))
     titles = [METRIC_TITLES[figure] for figure in others]
     lines = [
         [
             one.config.model,
-            *(percent(_of(one.metrics.get(part), figure)) for part, figure in shown),
+            *(shown(figure, _of(one.metrics.get(part), figure)) for part, figure in columns),
             str(one.best_epoch),
         ]
         for one in outcomes
@@ -153,18 +164,35 @@ def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
     return [Grid(["model", "validation", "test", *titles, "epoch"], lines)]
 
 
-def _parts(metrics: Mapping[str, Metrics]) -> Grid:
+def _parts(metrics: Mapping[str, Measured]) -> Grid:
     lines = [
         [
             PARTS.get(part, part),
             str(found.nodes),
-            *(percent(_of(found, figure)) for figure in ("accuracy", "macro-f1", "roc-auc")),
-            percent(found.largest_class),
+            *(shown(figure, _of(found, figure)) for figure in found.figures),
+            shown(found.reference_metric, found.reference),
             f"{found.loss:.3f}",
         ]
         for part, found in metrics.items()
     ]
-    return Grid(["nodes", "number", "accuracy", "macro-F1", "ROC-AUC", "largest class", "loss"], lines)
+    kind = metrics["val"]
+    titles = [METRIC_TITLES[figure] for figure in kind.figures]
+    return Grid(["nodes", "number", *titles, kind.reference_title, "loss"], lines)
+
+
+def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
+    """What is known of the predictions, beyond the metrics of all nodes."""
+    match found:
+        case Metrics():
+            return [
+                Section(f"Metrics by class {nodes}, in %", [_classes(found, names)]),
+                Section(f"Confusion matrix {nodes}", [_confusion(found, names)]),
+            ]
+        case NumberMetrics(points=points):
+            chart = scatter_chart(f"Predicted and true number {nodes}", points, "true", "predicted")
+            return [Section(f"Predicted and true number {nodes}", [Chart(chart)])]
+        case _:
+            return []
 
 
 def _classes(found: Metrics, names: Sequence[str]) -> Grid:
@@ -187,14 +215,17 @@ def _confusion(found: Metrics, names: Sequence[str]) -> Grid:
 def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
     summary = graph["summary"]
     keys = ("nodes", "edges", "features", "labelled", "components", "isolated", "largest_degree")
-    shown = {key.replace("_", " "): summary.get(key) for key in keys}
+    about = {key.replace("_", " "): summary.get(key) for key in keys}
     homophily = summary.get("homophily")
-    shown["homophily"] = "–" if homophily is None else f"{homophily:.2f}"
-    shown["classes"] = ", ".join(f"{name} ({count})" for name, count in summary["class_counts"].items())
-    shown["features row-normalised"] = row_normalize
-    shown["notes"] = "; ".join(summary.get("notes") or ()) or "none"
-    shown["SHA-256"] = graph.get("sha256")
-    return shown
+    about["homophily"] = "–" if homophily is None else f"{homophily:.2f}"
+    if summary.get("task", CLASSIFICATION) == CLASSIFICATION:
+        about["classes"] = ", ".join(f"{name} ({count})" for name, count in summary["class_counts"].items())
+    else:
+        about["to predict"] = described_target(summary["target"])
+    about["features row-normalised"] = row_normalize
+    about["notes"] = "; ".join(summary.get("notes") or ()) or "none"
+    about["SHA-256"] = graph.get("sha256")
+    return about
 
 
 def _split(folder: RunFolder) -> dict[str, Any]:
@@ -203,5 +234,5 @@ def _split(folder: RunFolder) -> dict[str, Any]:
     return {"rule": split.rule, "seed": split.seed, **sizes}
 
 
-def _of(metrics: Metrics | None, figure: str) -> float | None:
+def _of(metrics: Measured | None, figure: str) -> float | None:
     return None if metrics is None else metrics.value(figure)

@@ -37,9 +37,10 @@ from node2seq.storage import (
     write_json,
     write_tensors,
 )
-from node2seq.train.metrics import Metrics
+from node2seq.train.metrics import Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
+from node2seq.train.task import Task, task_from
 
 FORMAT = 1
 
@@ -192,6 +193,19 @@ class RunFolder:
         return build(RunConfig, values, str(self.config_file))
 
     @cached_property
+    def task(self) -> Task:
+        """What is predicted; of numbers, with the scale of the training nodes."""
+        schema = self.config["graph"].get("schema") or {}
+        try:
+            return task_from(schema.get("target"), self.run.settings.loss)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Node2SeqError(
+                f"{self.config_file}: target",
+                "it does not say what is predicted",
+                "Restore the file from a copy",
+            ) from error
+
+    @cached_property
     def split(self) -> Split:
         """The nodes of split.json."""
         values = read_json(self.split_file)
@@ -237,7 +251,7 @@ class RunFolder:
                 best_epoch=final["best_epoch"],
                 epochs=final["epochs"],
                 seconds=final["seconds"],
-                metrics={name: Metrics.from_dict(values) for name, values in final["metrics"].items()},
+                metrics={name: metrics_from_dict(values) for name, values in final["metrics"].items()},
                 warnings=tuple(final["warnings"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -279,7 +293,7 @@ class RunFolder:
 
     def write_epochs(self, history: Sequence[EpochRecord], final: Mapping[str, Any] | None = None) -> None:
         """Replace metrics.jsonl by the epochs so far, and the final figures if there are any."""
-        self.history = [asdict(record) for record in history]
+        self.history = [record.to_dict() for record in history]
         lines = [*self.history, final] if final else self.history
         write_bytes(self.metrics_file, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
@@ -317,7 +331,7 @@ class RunResult:
     best_epoch: int
     epochs: int
     seconds: float
-    metrics: dict[str, Metrics]
+    metrics: dict[str, Measured]
     warnings: tuple[str, ...]
 
 

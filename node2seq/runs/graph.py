@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data import Summary, load, normalize_features, read_graph, summarise
+from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
@@ -28,7 +29,7 @@ class RunGraph:
 
     Args:
         data: With features normalised if the run says so.
-        class_names: By class id.
+        class_names: By class id; none where numbers are predicted.
         sha256: Digest of features, edges and labels as they were read; a run is bound to it.
     """
 
@@ -45,8 +46,8 @@ class RunGraph:
     @property
     def unlabelled(self) -> list[Any]:
         """The names of the nodes without a label."""
-        y = _parts(self.data)[2].tolist()
-        return [name for name, label in zip(self.node_ids, y, strict=True) if label < 0]
+        known = labelled(_parts(self.data)[2]).tolist()
+        return [name for name, is_known in zip(self.node_ids, known, strict=True) if not is_known]
 
     @cached_property
     def summary(self) -> Summary:
@@ -80,9 +81,17 @@ def read_source(source: Source, say: Say | None = None) -> Data:
 
 def open_again(folder: RunFolder, say: Say | None = None) -> RunGraph:
     """Read the graph of an existing run, and make sure that it is still the same."""
-    graph = open_graph(folder.run.source, folder.run.row_normalize, say)
+    graph = open_graph(source_as_read(folder), folder.run.row_normalize, say)
     check_same_graph(folder, graph)
     return graph
+
+
+def source_as_read(folder: RunFolder) -> Source:
+    """The source of a run with what was found out about its label column when it was first read."""
+    source = folder.run.source
+    if not source.files or source.label is None:
+        return source
+    return replace(source, reading={**source.reading, "task": folder.task.kind})
 
 
 def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
@@ -133,7 +142,8 @@ def _ready(data: Data, row_normalize: bool) -> RunGraph:
         data.x = normalize_features(x)
     names = data.get("class_names")
     if names is None:
-        names = map(str, range(int(y.max()) + 1 if y.numel() else 0))
+        has_classes = y.numel() and kind_of_labels(y) == CLASSIFICATION
+        names = map(str, range(int(y.max()) + 1 if has_classes else 0))
     return RunGraph(data, [str(name) for name in names], digest)
 
 

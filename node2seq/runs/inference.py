@@ -15,33 +15,43 @@ from node2seq.runs.graph import Say, open_again, open_new
 from node2seq.runs.pretrained import build_model, load_weights
 from node2seq.train.inference import embed, evaluate_parts, predict
 from node2seq.train.inputs import measured_parts
-from node2seq.train.metrics import Metrics
+from node2seq.train.metrics import Measured
+from node2seq.train.task import Classification, Task
 
 
-def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = None) -> dict[str, Metrics]:
+def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = None) -> dict[str, Measured]:
     """Measure a finished run's weights anew on every part of its split."""
     folder = RunFolder(path)
     model = load_model(folder, device)
     graph = open_again(folder, say)
     with threads_for(graph.data):
-        return evaluate_parts(model, graph.data, measured_parts(folder.split, with_rest=True))
+        parts = measured_parts(folder.split, with_rest=True)
+        return evaluate_parts(model, graph.data, parts, folder.task)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Class probabilities (and embeddings, if asked for) of every node of a graph, in its order."""
+    """What is predicted (and embeddings, if asked for) of every node of a graph, in its order.
+
+    Args:
+        node_ids: The nodes.
+        class_names: The classes; none where numbers are predicted.
+        probabilities: Of each class, [N, classes]; or the predicted numbers, [N].
+        embeddings: [N, C].
+    """
 
     node_ids: list[Any]
     class_names: list[str]
     probabilities: Tensor
     embeddings: Tensor | None
     unlabelled: list[Any] = field(default_factory=list)
-    """The ids of the nodes whose class the files do not tell."""
+    """The ids of the nodes whose label the files do not tell."""
+    task: Task = field(default_factory=Classification)
 
     @property
-    def labels(self) -> list[str]:
-        """The most probable class of each node."""
-        return [self.class_names[i] for i in self.probabilities.argmax(dim=1).tolist()]
+    def labels(self) -> list[Any]:
+        """The most probable class of each node, or its number."""
+        return self.task.labels(self.probabilities, self.class_names)
 
 
 def predict_run(
@@ -74,9 +84,10 @@ def predict_run(
         return Prediction(
             node_ids=graph.node_ids,
             class_names=folder.config["graph"]["class_names"],
-            probabilities=predict(model, graph.data).cpu(),
+            probabilities=predict(model, graph.data, folder.task).cpu(),
             embeddings=embed(model, graph.data).cpu() if embeddings else None,
             unlabelled=graph.unlabelled,
+            task=folder.task,
         )
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult
-from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph
+from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph, source_as_read
 from node2seq.runs.inference import load_model
 from node2seq.runs.pretrained import build_model
 from node2seq.storage import DiskFullError, append_line, locked, make_folder, remove_leftovers
@@ -39,6 +39,7 @@ from node2seq.train.inputs import (
 )
 from node2seq.train.memory import runs_that_fit
 from node2seq.train.progress import EpochRecord
+from node2seq.train.task import Task, task_for
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
 
@@ -229,7 +230,7 @@ class _Session:
             elif folder.finished:
                 load_model(folder, "cpu")  # what cannot be used is not finished: say so
             else:
-                self._open_graph(folder.run, held, say, data)
+                self._open_graph(replace(folder.run, source=source_as_read(folder)), held, say, data)
                 check_same_graph(folder, self.graph)
             self.folders.append(folder)
 
@@ -249,7 +250,12 @@ class _Session:
                 "Give some, or train a model for tables instead",
             )
         split = make_split(graph.data, config.split_rule, config.seed)
-        channels = graph.data.num_node_features, len(graph.class_names)
+        assert isinstance(graph.data.y, torch.Tensor)
+        task = task_for(graph.data.y, split.train, config.settings.loss)
+        task.check(config.settings)
+        # A class may have no node here, yet a name.
+        outputs = len(graph.class_names) or task.outputs(graph.data.y)
+        channels = graph.data.num_node_features, outputs
         edge_dim, network = edge_dim_of(graph.data), MODELS[config.model]
         check_model_size(
             network, config.options, channels, edge_dim, int(graph.data.num_nodes or 0), self.device
@@ -272,7 +278,7 @@ class _Session:
                 "options": options,
             },
             "run": run,
-            "graph": graph.describe(config.source),
+            "graph": _with_target(graph.describe(config.source), task),
             "environment": describe(self.device),
         }
         return split, model, described
@@ -391,7 +397,7 @@ class _Session:
                 latest = [run.history[-1] for run in trainer.runs if run.error is None]
                 if self.alone:
                     for record in latest:
-                        append_line(members[0].metrics_file, asdict(record))
+                        append_line(members[0].metrics_file, record.to_dict())
                 if asked:
                     self._save(trainer, members)
                     raise Stopped(self.home, trainer.epoch, asked[0])
@@ -412,6 +418,13 @@ class _Session:
             numbers = [self.folders.index(folder) for folder in members]
             state = {"program": trainer.state_dict(), "members": numbers}
         save_checkpoint(self.checkpoint, {**state, "seconds": trainer.seconds}, self.identity)
+
+
+def _with_target(described: dict[str, Any], task: Task) -> dict[str, Any]:
+    """What config.json says of the graph, with the scale of the training nodes in its schema."""
+    if not task.is_described:
+        return described
+    return {**described, "schema": {**(described["schema"] or {}), "target": task.described}}
 
 
 def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
@@ -443,4 +456,4 @@ def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:
     """The last epochs of runs, as the mean over the runs."""
     names = ("loss", "train_accuracy", "val_loss", "val_accuracy", "val_score")
     means = [sum(getattr(record, name) for record in latest) / len(latest) for name in names]
-    return EpochRecord(epoch, *means)
+    return EpochRecord(epoch, *means, by_node=latest[0].by_node)

@@ -21,7 +21,6 @@ from node2seq.reporting.document import (
     Section,
     Shaded,
     pairs,
-    percent,
     plain,
     to_html,
 )
@@ -29,7 +28,7 @@ from node2seq.search.session import Request, SearchResult
 from node2seq.search.space import Choice, Space
 from node2seq.search.trials import Trial, best_of
 from node2seq.storage import write_bytes
-from node2seq.train.metrics import METRIC_TITLES
+from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
 from node2seq.train.settings import settings_of
 
 SHOWN = 10
@@ -44,7 +43,8 @@ def render(request: Request, found: SearchResult) -> str:
     """Return the page of a search as text."""
     trials, seeds = list(found.trials), request.plan.first_seeds
     judged = [t for t in trials if t.accuracies.keys() >= set(seeds) and math.isfinite(t.mean(seeds))]
-    title = METRIC_TITLES[found.recipe.settings.metric]
+    metric = found.recipe.settings.metric
+    title = METRIC_TITLES[metric]
     trainings = sum(len(trial.accuracies) for trial in trials)
     lead = (
         f"{len(trials)} settings, {trainings} trainings in {sum(t.seconds for t in trials):.0f} s; "
@@ -57,35 +57,35 @@ def render(request: Request, found: SearchResult) -> str:
         Paragraph(lead, "lead"),
         Cards(
             {
-                f"validation {title}": percent(found.best.mean(), " %"),
-                "standard deviation": percent(found.best.deviation, " %"),
+                f"validation {title}": shown(metric, found.best.mean(), " %"),
+                "standard deviation": shown(metric, found.best.deviation, " %"),
                 "splits": str(len(found.best.accuracies)),
                 "trial": str(found.best.number),
             }
         ),
         Beside(
             [
-                Section("Trial by trial", _history(judged, seeds, found.best, title)),
+                Section("Trial by trial", _history(judged, seeds, found.best, metric)),
                 Section("How much each setting matters", _importance(found, judged, seeds)),
             ]
         ),
-        Section(f"The best {SHOWN}, in %", [_best(found)]),
+        Section(f"The best {SHOWN}" + (", in %" if title_with_unit(metric) != title else ""), [_best(found)]),
         Section("The recipe", pairs(settings_of(network_for(request.model, request.space), found.recipe))),
         Paragraph(f"node2seq {__version__}", "footer"),
     ]
     return to_html(blocks)
 
 
-def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial, title: str) -> list[Block]:
+def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial, metric: str) -> list[Block]:
     if best not in judged:
         return []
     values = [trial.mean(seeds) for trial in judged]
     so_far = [max(values[: number + 1]) for number in range(len(values))]
     chart = line_chart(
-        f"Validation {title} by trial",
+        f"Validation {METRIC_TITLES[metric]} by trial",
         [Curve("mean of a trial", values), Curve("best so far", so_far)],
         judged.index(best) + 1,
-        show=lambda value: percent(value, " %"),
+        show=lambda value: shown(metric, value, " %"),
         over="trial",
     )
     return [Chart(chart)]
@@ -102,12 +102,13 @@ def _importance(found: SearchResult, judged: Sequence[Trial], seeds: Sequence[in
 
 def _best(found: SearchResult) -> Grid:
     by_splits = sorted(best_of(found.trials), key=lambda trial: -len(trial.accuracies))
-    names = list(found.space.ranges)
+    names, metric = list(found.space.ranges), found.recipe.settings.metric
     rows = []
     for trial in [found.best, *(t for t in by_splits if t is not found.best)][:SHOWN]:
         if math.isfinite(trial.mean()):
             epochs = fmean(epoch for epoch in trial.epochs.values() if epoch is not None)
-            figures = [percent(trial.mean()), percent(trial.deviation), f"{epochs:.0f}"]
+            mean, deviation = (shown(metric, value) for value in (trial.mean(), trial.deviation))
+            figures = [mean, deviation, f"{epochs:.0f}"]
             settings = [plain(trial.settings[name]) for name in names]
             rows.append([str(trial.number), str(len(trial.accuracies)), *figures, *settings])
     return Grid(["trial", "splits", "mean", "sd", "epoch", *names], rows)

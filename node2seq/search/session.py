@@ -28,7 +28,7 @@ from node2seq.search.trials import Trial, Trials, most_trusted
 from node2seq.storage import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
-from node2seq.train.metrics import METRIC_TITLES
+from node2seq.train.metrics import METRIC_TITLES, NUMBER_SCORES, shown
 from node2seq.train.settings import parse_setting, settings_of
 
 
@@ -223,9 +223,11 @@ def _header(request: Request, base: Recipe, space: Space, graph: RunGraph) -> di
 
 
 def _comment(best: Trial, metric: str) -> str:
-    title = METRIC_TITLES[metric]
-    mean, seeds = 100 * best.mean(), sorted(best.accuracies)
+    title, seeds = METRIC_TITLES[metric], sorted(best.accuracies)
+    if metric in NUMBER_SCORES:
+        figures = f"{shown(metric, best.mean())} ± {shown(metric, best.deviation)}"
+    else:
+        figures = f"{100 * best.mean():.2f} ± {100 * best.deviation:.2f} %"
     return (
-        f"chosen on validation {title}: {mean:.2f} ± {100 * best.deviation:.2f} % over {len(seeds)} splits, "
-        f"seeds {seeds[0]} to {seeds[-1]}"
+        f"chosen on validation {title}: {figures} over {len(seeds)} splits, seeds {seeds[0]} to {seeds[-1]}"
     )

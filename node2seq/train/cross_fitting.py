@@ -2,7 +2,7 @@
 
 The best of many epochs is above what it is worth, the more so the more an accuracy jumps about and the fewer
 nodes it is of. So the nodes are cut into folds, and each is judged at the epoch that the nodes of all other
-folds choose: its hits are counted, or, for another metric, its own value is taken.
+folds choose: its hits are counted, or, for a metric that is no mean over nodes, its own value is taken.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from node2seq.train.metrics import SCORES
+from node2seq.train.metrics import Score
 
 # The nodes that choose an epoch are nine tenths of those that choose it in a training that is reported.
 FOLDS = 10
@@ -25,11 +25,11 @@ class Folds:
     Args:
         numbers: For each run, the fold of each of its validation nodes.
         device: Where the runs are trained.
-        metric: What epochs are chosen and folds judged by.
+        score: What epochs are chosen and folds judged by; None: what is a mean over nodes.
     """
 
-    def __init__(self, numbers: Sequence[Tensor], device: torch.device, metric: str = "accuracy") -> None:
-        self._score = None if metric == "accuracy" else SCORES[metric]
+    def __init__(self, numbers: Sequence[Tensor], device: torch.device, score: Score | None = None) -> None:
+        self._score = score
         self._numbers = pad_sequence([own.cpu() for own in numbers], batch_first=True, padding_value=-1).to(
             device
         )
@@ -47,19 +47,19 @@ class Folds:
         """How many figures a tally holds for each fold."""
         return 2 if self._score is None else 4
 
-    def tally(self, right: Tensor, losses: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+    def tally(self, credit: Tensor, losses: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         """Hits and summed loss of each fold; for another metric also its own value and that of the others.
 
         Args:
-            right: Whether each validation node is predicted right, [R, T].
+            credit: Whether each validation node is predicted right, or what it adds to the mean, [R, T].
             losses: Its loss, [R, T].
-            logits: What is predicted, [R, T, classes].
+            logits: What the model gives, [R, T, outputs].
             labels: What it is, [R, T].
 
         Returns:
             [R, FOLDS, 2], or [R, FOLDS, 4].
         """
-        values = torch.stack([right.double(), losses.double()], dim=-1)[self._runs, self._places]
+        values = torch.stack([credit.double(), losses.double()], dim=-1)[self._runs, self._places]
         sums = values.masked_fill(~self._real[..., None], 0.0).sum(2)
         if self._score is None:
             return sums
@@ -87,7 +87,7 @@ class Folds:
             value = torch.where(alone, own, tallies[..., 3]).nan_to_num(0.0)
         trained = torch.arange(len(tallies), device=tallies.device)[:, None] < epochs  # [epochs, R]
         # The higher value, then the lower loss; the first of equals, which is what argmin gives.
-        value = value.masked_fill(~trained[..., None], -1.0)
+        value = value.masked_fill(~trained[..., None], -torch.inf)
         chosen = losses.masked_fill(value < value.amax(0), torch.inf).argmin(0, keepdim=True)
         own = own.gather(0, chosen)[0]
         if self._score is None:

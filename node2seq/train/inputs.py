@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
+from node2seq.data.splits import labelled
 from node2seq.environment import memory_of
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
@@ -50,11 +51,11 @@ def graph_tensors(model: nn.Module, data: Data, needs_labels: bool = True) -> tu
                 "data.y=None", "training and measuring need labels", "Set data.y, with -1 for unlabelled"
             )
         y = torch.full((x.size(0),), -1)
-    if y.dim() != 1 or y.numel() != x.size(0) or y.is_floating_point():
+    if y.dim() != 1 or y.size(0) != x.size(0):
         raise Node2SeqError(
             f"data.y of shape {list(y.shape)} and type {y.dtype}",
-            f"each of the {x.size(0)} nodes needs one whole number",
-            "Give class ids from 0 and -1 for unlabelled",
+            f"each of the {x.size(0)} nodes needs one number",
+            "Give class ids from 0 and -1 for unlabelled, or numbers as floats and NaN for unlabelled",
         )
     return x.to(device), edge_index.to(device), y.to(device)
 
@@ -163,13 +164,13 @@ def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
                 "there is nothing to train on" if name == "train" else "there is nothing to measure",
                 "Give a split with at least one node in each part",
             )
-        if int(index.min()) < 0 or int(index.max()) >= y.numel():
+        if int(index.min()) < 0 or int(index.max()) >= y.size(0):
             raise Node2SeqError(
                 f"{name} node {int(index.min()) if int(index.min()) < 0 else int(index.max())}",
-                f"the nodes are 0 to {y.numel() - 1}",
+                f"the nodes are 0 to {y.size(0) - 1}",
                 "Make the split for this graph",
             )
-        unlabelled = index[y[index] < 0]
+        unlabelled = index[~labelled(y[index])]
         if unlabelled.numel():
             raise Node2SeqError(
                 f"{name} node {int(unlabelled[0])}",

@@ -17,6 +17,7 @@ from node2seq.train.memory import runs_that_fit
 from node2seq.train.progress import FitResult, RunProgress
 from node2seq.train.settings import Recipe
 from node2seq.train.stacking import PER_RUN
+from node2seq.train.task import task_for
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
 
@@ -194,7 +195,8 @@ def _shape(training: Training) -> Hashable:
     recipe = training.recipe
     options = {name: value for name, value in recipe.options.items() if name not in PER_RUN}
     settings = recipe.settings
-    shared = (settings.optimizer, settings.views, settings.metric, recipe.row_normalize, training.cross_fit)
+    shared = (settings.optimizer, settings.views, settings.metric, settings.loss)
+    shared = (*shared, recipe.row_normalize, training.cross_fit)
     model, _ = current(training.model, recipe.options)
     return (model, repr(sorted(options.items())), *shared)
 
@@ -213,7 +215,6 @@ def untrained(training: Training, data: Data) -> nn.Module:
     assert data.x is not None
     assert isinstance(data.y, torch.Tensor)
     torch.manual_seed(training.seed)
-    classes = int(data.y.max()) + 1
-    sizes = (data.num_features, classes)
+    sizes = (data.num_features, task_for(data.y).outputs(data.y))
     model = make_network(training.model, *sizes, training.recipe.options, edge_dim_of(data))
     return model.to(data.x.device, torch.promote_types(data.x.dtype, torch.float32))

@@ -1,19 +1,23 @@
 """How good predictions are: metrics that an epoch can be chosen by, and all that is known of a set of nodes.
 
-A metric that chooses takes logits [R, T, classes], labels [R, T] and which of the nodes are no padding,
-[R, T], for R runs at once and without a wait for the device. It gives one number from 0 to 1 for each run,
-[R], float64; NaN where it is not defined, as an area under the ROC curve is not among nodes of one class.
+A metric that chooses takes logits [R, T, classes] (or predicted numbers [R, T]), labels [R, T] and which of
+the nodes are no padding, [R, T], for R runs at once and without a wait for the device. It gives one number
+for each run, [R], float64, the higher the better: errors are negative. It is NaN where it is not defined, as
+an area under the ROC curve is not among nodes of one class.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from node2seq.data.summary import rounded
 
 Score = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -24,7 +28,12 @@ METRIC_TITLES = {
     "macro-f1": "macro-F1",
     "roc-auc": "ROC-AUC",
     "average-precision": "average precision",
+    "r2": "R²",
+    "mae": "MAE",
+    "rmse": "RMSE",
 }
+#: Errors: the lower the better, in the unit of what is predicted.
+ERRORS = ("mae", "rmse")
 # Two classes are unequal if the larger one has more than this share of the labels.
 _UNEQUAL = 0.6
 
@@ -59,7 +68,23 @@ def average_precision(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     return _mean_where(defined, precisions)
 
 
-#: By the name of the setting ``metric``.
+def r2(values: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The share of the variance of the numbers that is explained: R², 0 for their own mean."""
+    spread = _sums((labels - _means(labels, real)[:, None]).square(), real)
+    return 1 - _sums((values - labels).square(), real) / spread.masked_fill(spread == 0, torch.nan)
+
+
+def negative_mae(values: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The mean absolute error, negative."""
+    return -_means((values - labels).abs(), real)
+
+
+def negative_rmse(values: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The root of the mean squared error, negative."""
+    return -_means((values - labels).square(), real).sqrt()
+
+
+#: Of classes, by the name of the setting ``metric``.
 SCORES: dict[str, Score] = {
     "accuracy": accuracy,
     "balanced-accuracy": balanced_accuracy,
@@ -67,6 +92,28 @@ SCORES: dict[str, Score] = {
     "roc-auc": roc_auc,
     "average-precision": average_precision,
 }
+#: Of numbers.
+NUMBER_SCORES: dict[str, Score] = {"r2": r2, "mae": negative_mae, "rmse": negative_rmse}
+
+
+def title_with_unit(metric: str) -> str:
+    """What a metric is called at the head of a table: shares are in percent."""
+    return METRIC_TITLES[metric] + ("" if metric in NUMBER_SCORES else " in %")
+
+
+def shown(metric: str, value: float | None, unit: str = "") -> str:
+    """A value as tables show it: R² and errors as numbers, anything else in percent; a dash for none.
+
+    Args:
+        metric: Which it is of.
+        value: It; an error may be negative, as it is where it chooses.
+        unit: What follows a share.
+    """
+    if value is None:
+        return "–"
+    if metric in ERRORS:
+        return rounded(abs(value))
+    return f"{value:.3f}" if metric in NUMBER_SCORES else f"{100 * value:.1f}{unit}"
 
 
 def roc_areas(logits: Tensor, labels: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,9 +162,56 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return part.double() / whole.clamp(min=1).double()
 
 
+def _sums(values: Tensor, real: Tensor) -> Tensor:
+    return values.double().masked_fill(~real, 0.0).sum(1)
+
+
+def _means(values: Tensor, real: Tensor) -> Tensor:
+    return _sums(values, real) / real.sum(1)
+
+
 def _mean_where(defined: Tensor, values: Tensor) -> Tensor:
     """The mean over the classes that have a value."""
     return values.masked_fill(~defined, 0.0).sum(1) / defined.sum(1)
+
+
+class Measured(ABC):
+    """What a model reaches on a set of nodes, whatever is predicted."""
+
+    task: ClassVar[str]
+    """What is predicted."""
+    figures: ClassVar[tuple[str, ...]]
+    """The metrics that tables show."""
+    reference_name: ClassVar[str]
+    """What a result is compared with: predicting the same for all nodes."""
+    reference_title: ClassVar[str]
+    reference_metric: ClassVar[str]
+    trivial_words: ClassVar[str]
+
+    nodes: int
+    loss: float
+
+    def value(self, metric: str) -> float | None:
+        """One of the metrics by the name of the setting; None where it is not defined."""
+        return getattr(self, metric.replace("-", "_"))
+
+    @property
+    @abstractmethod
+    def reference(self) -> float:
+        """What predicting the same for all nodes reaches, by the metric of the reference."""
+
+    @abstractmethod
+    def trivial(self, metric: str) -> float:
+        """What predicting the same for all nodes reaches by a metric."""
+
+    def beats_trivial(self, metric: str) -> bool:
+        """Whether it is better than that, as far as the metric is defined."""
+        value, trivial = self.value(metric), self.trivial(metric)
+        return value is None or (value < trivial if metric in ERRORS else value > trivial)
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values only, ready for JSON; :func:`metrics_from_dict` reads them."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +225,8 @@ class ClassMetrics:
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """What a model reaches on a set of nodes.
+class Metrics(Measured):
+    """What a model reaches on a set of nodes that have a class each.
 
     Args:
         nodes: How many nodes were judged.
@@ -146,6 +240,13 @@ class Metrics:
         average_precision: One-vs-rest average precision, mean over the classes that have nodes; None in what
             earlier versions measured.
     """
+
+    task = "classification"
+    figures = ("accuracy", "macro-f1", "roc-auc")
+    reference_name = "largest_class"
+    reference_title = "largest class"
+    reference_metric = "accuracy"
+    trivial_words = "the most frequent class"
 
     nodes: int
     loss: float
@@ -167,9 +268,10 @@ class Metrics:
         """Share of the nodes that have the most frequent class: what predicting it for all would hit."""
         return max(row.support for row in self.per_class) / self.nodes
 
-    def value(self, metric: str) -> float | None:
-        """One of the metrics by the name of the setting; None where it is not defined."""
-        return getattr(self, metric.replace("-", "_"))
+    @property
+    def reference(self) -> float:
+        """The share of the most frequent class."""
+        return self.largest_class
 
     def trivial(self, metric: str) -> float:
         """What predicting the most frequent class for all nodes reaches by a metric."""
@@ -194,6 +296,94 @@ class Metrics:
         per_class = tuple(ClassMetrics(**row) for row in values["per_class"])
         confusion = tuple(tuple(row) for row in values["confusion"])
         return cls(**{**values, "per_class": per_class, "confusion": confusion})
+
+
+# So many nodes are drawn in a chart of predicted and true numbers.
+_MOST_POINTS = 400
+
+
+@dataclass(frozen=True)
+class NumberMetrics(Measured):
+    """What a model reaches on a set of nodes that have a number each.
+
+    Args:
+        nodes: How many nodes were judged.
+        loss: Mean of the training's loss, in standard deviations of the training nodes.
+        r2: Share of the variance that is explained; None where all numbers are the same.
+        mae: Mean absolute error.
+        rmse: Root of the mean squared error.
+        mean_r2: R² of predicting the mean of the training nodes for all.
+        mean_mae: The mean absolute error of that.
+        mean_rmse: The root of its mean squared error.
+        points: True and predicted number of some of the nodes, evenly chosen.
+    """
+
+    task = "regression"
+    figures = ("r2", "mae", "rmse")
+    reference_name = "mae_of_training_mean"
+    reference_title = "MAE of the training mean"
+    reference_metric = "mae"
+    trivial_words = "the mean of the training nodes"
+
+    nodes: int
+    loss: float
+    r2: float | None
+    mae: float
+    rmse: float
+    mean_r2: float | None
+    mean_mae: float
+    mean_rmse: float
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def reference(self) -> float:
+        """The mean absolute error of the mean of the training nodes."""
+        return self.mean_mae
+
+    def trivial(self, metric: str) -> float:
+        """What predicting the mean of the training nodes for all reaches by a metric."""
+        value = getattr(self, f"mean_{metric}")
+        return 0.0 if value is None else value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values only, ready for JSON."""
+        return {"task": self.task, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> NumberMetrics:
+        """Build the metrics back from what :meth:`to_dict` gave."""
+        points = tuple((float(true), float(found)) for true, found in values["points"])
+        return cls(**{**values, "points": points})
+
+
+def metrics_from_dict(values: Mapping[str, Any]) -> Measured:
+    """Build metrics of any task back from what their ``to_dict`` gave."""
+    kinds = {kind.task: kind for kind in (Metrics, NumberMetrics)}
+    kind = kinds[values.get("task", Metrics.task)]
+    return kind.from_dict({name: value for name, value in values.items() if name != "task"})
+
+
+def measure_numbers(values: Tensor, labels: Tensor, training_mean: float, loss: float) -> NumberMetrics:
+    """Compare predicted numbers ``[n]`` with true ones ``[n]``; n must be at least 1.
+
+    Args:
+        values: What is predicted.
+        labels: What is true.
+        training_mean: What predicting the same for all nodes would say.
+        loss: The mean of the training's loss.
+    """
+    values, labels = values.detach().cpu().double(), labels.detach().cpu().double()
+    all_real = torch.ones(1, labels.numel(), dtype=torch.bool)
+    constant = torch.full_like(labels, training_mean)
+    found = {}
+    for name, numbers in (("", values), ("mean_", constant)):
+        for metric, score in NUMBER_SCORES.items():
+            value = score(numbers[None], labels[None], all_real).item()
+            found[name + metric] = None if value != value else abs(value) if metric in ERRORS else value
+    stride = -(-labels.numel() // _MOST_POINTS)
+    pairs = torch.stack([labels, values], dim=1)[::stride].tolist()
+    points = tuple((float(f"{true:.6g}"), float(f"{value:.6g}")) for true, value in pairs)
+    return NumberMetrics(nodes=labels.numel(), loss=loss, points=points, **found)
 
 
 def measure(logits: Tensor, labels: Tensor) -> Metrics:
@@ -224,11 +414,6 @@ def measure(logits: Tensor, labels: Tensor) -> Metrics:
         ),
         confusion=tuple(map(tuple, confusion.tolist())),
     )
-
-
-def measure_parts(logits: Tensor, labels: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Metrics]:
-    """Measure the logits ``[nodes, classes]`` of all nodes on each of several sets of them."""
-    return {name: measure(logits[index], labels[index]) for name, index in parts.items()}
 
 
 def _mean_of_defined(by_class: tuple[Tensor, Tensor]) -> float | None:

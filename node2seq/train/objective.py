@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from node2seq.train.settings import TrainSettings
+from node2seq.train.task import Task
 
 
 class Part:
@@ -17,9 +18,10 @@ class Part:
     Args:
         indices: The nodes of each run.
         y: The labels of all nodes.
+        task: What is predicted, for all runs at once.
     """
 
-    def __init__(self, indices: Sequence[Tensor], y: Tensor) -> None:
+    def __init__(self, indices: Sequence[Tensor], y: Tensor, task: Task) -> None:
         longest = max(index.numel() for index in indices)
         padded = [F.pad(index, (0, longest - index.numel())) for index in indices]
         places = [torch.arange(longest, device=y.device) < index.numel() for index in indices]
@@ -27,21 +29,22 @@ class Part:
         self.real = torch.stack(places)
         self._runs = torch.arange(len(indices), device=y.device)[:, None]
         self.count = self.real.sum(1)
-        self.labels = y[self.nodes].clamp(min=0)  # an unlabelled node may be what it is padded with
+        self.task = task
+        self.labels = task.clean(y[self.nodes])  # an unlabelled node may be what it is padded with
 
-    def of(self, logits: Tensor) -> Tensor:
-        """The logits of these nodes, [R, T, classes]."""
-        return logits[self._runs, self.nodes]  # the backward of a gather would race on a GPU
+    def of(self, outputs: Tensor) -> Tensor:
+        """The outputs of these nodes, [R, T, outputs]."""
+        return outputs[self._runs, self.nodes]  # the backward of a gather would race on a GPU
 
-    def right(self, logits: Tensor) -> Tensor:
-        """Whether each node is predicted right, [R, T]."""
-        return (self.of(logits).argmax(-1) == self.labels) & self.real
+    def credit(self, outputs: Tensor) -> Tensor:
+        """What each node adds to the metric that is a mean over nodes, [R, T]: whether its class is right."""
+        return self.task.credit(self.of(outputs), self.labels, self.real)
 
-    def losses(self, logits: Tensor) -> Tensor:
-        """The cross-entropy of each node, [R, T]."""
-        logits = self.of(logits)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # 16 bits would tie too often
-        return cross_entropy(logits, self.labels)
+    def losses(self, outputs: Tensor) -> Tensor:
+        """The loss of each node, [R, T]."""
+        outputs = self.of(outputs)
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # 16 bits would tie too often
+        return self.task.loss(outputs, self.labels)
 
 
 class Objective:
@@ -70,7 +73,7 @@ class Objective:
         self._compares = any(run.consistency for run in settings)
 
     def __call__(self, views: Sequence[Tensor]) -> Tensor:
-        """The loss of each run, [R], from the logits of each view, [R, N, classes]."""
+        """The loss of each run, [R], from the outputs of each view, [R, N, outputs]."""
         losses = [self._supervised(logits) for logits in views]
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
         if self._compares:
@@ -79,7 +82,7 @@ class Objective:
 
     def _supervised(self, logits: Tensor) -> Tensor:
         logits = self.train.of(logits)
-        loss = cross_entropy(logits, self.train.labels)
+        loss = self.train.task.loss(logits, self.train.labels)
         if self._smooths:
             share = self._options["label_smoothing"].to(loss.dtype)[:, None]
             loss = (1 - share) * loss - share * logits.log_softmax(-1).mean(-1)
@@ -93,11 +96,6 @@ class Objective:
             sharp = predictions.mean(0) ** power
             sharp = sharp / sharp.sum(-1, keepdim=True)
         return (predictions - sharp).square().sum(-1).mean((0, 2))
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of each node, [R, T], from logits [R, T, classes]."""
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
 
 
 def mean_over(weight: Tensor, values: Tensor) -> Tensor:

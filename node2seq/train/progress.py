@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import FOLDS, Folds
-from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts, split_warnings
-from node2seq.train.metrics import METRIC_TITLES, SCORES, Metrics, measure_parts
+from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts
+from node2seq.train.metrics import METRIC_TITLES, Measured, Score, shown
 from node2seq.train.objective import Part, mean_over
 from node2seq.train.settings import TrainSettings
+from node2seq.train.task import Classification, Task, task_for
 
 
 @dataclass(frozen=True)
 class EpochRecord:
     """What is known after an epoch. The test nodes are not among it: nothing may select on them.
 
-    ``val_score`` is the metric that chooses the epoch.
+    Args:
+        epoch: Its number, from 1.
+        loss: Of the training step.
+        train_accuracy: On training nodes; where no classes are predicted, the metric that ``by_node`` names.
+        val_loss: On validation nodes.
+        val_accuracy: The same as ``train_accuracy`` on validation nodes.
+        val_score: The metric that chooses the epoch; an error is negative.
+        by_node: Which metric stands in the place of the accuracy.
     """
 
     epoch: int
@@ -34,6 +42,13 @@ class EpochRecord:
     val_loss: float
     val_accuracy: float
     val_score: float
+    by_node: str = Classification.by_node
+
+    def to_dict(self) -> dict[str, float]:
+        """A line for a file, in which each figure has its own name."""
+        values = asdict(self)
+        name = values.pop("by_node")
+        return {key.replace("accuracy", name): value for key, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -45,14 +60,16 @@ class FitResult:
 
     best: EpochRecord
     history: tuple[EpochRecord, ...]
-    train: Metrics
-    val: Metrics
-    test: Metrics | None
+    train: Measured
+    val: Measured
+    test: Measured | None
     warnings: tuple[str, ...]
-    test_rest: Metrics | None = None
+    test_rest: Measured | None = None
+    task: Task = field(default_factory=Classification)
+    """What is predicted; of numbers, the scale of the model's outputs."""
 
     @property
-    def metrics(self) -> dict[str, Metrics]:
+    def metrics(self) -> dict[str, Measured]:
         """What was measured, by the part of the split."""
         measured = {name: getattr(self, name) for name in ("train", "val", "test", "test_rest")}
         return {name: metrics for name, metrics in measured.items() if metrics is not None}
@@ -71,7 +88,9 @@ class RunProgress:
         self.split, self.settings = split, settings
         self.nodes = split_parts(split, y.device)
         check_split(self.nodes, y)
-        self.warnings = split_warnings(self.nodes, y)
+        self.task = task_for(y, self.nodes["train"], settings.loss)
+        self.task.check(settings)
+        self.warnings = self.task.warnings(self.nodes, y)
         self.history: list[EpochRecord] = []
         self.best: EpochRecord | None = None
         self.error: Node2SeqError | None = None
@@ -104,12 +123,13 @@ class RunProgress:
             val_loss=val_loss,
             val_accuracy=val_accuracy,
             val_score=score[0] if score else val_accuracy,
+            by_node=self.task.by_node,
         )
         self.history.append(record)
         self.best = self.history[int(best_epoch) - 1]
 
     def result(self, logits: Tensor, y: Tensor, *, with_rest: bool = False) -> FitResult | None:
-        """Measure what the best epoch's weights give, ``[nodes, classes]``; None if there is no such epoch.
+        """Measure what the best epoch's weights give, ``[nodes, outputs]``; None if there is no such epoch.
 
         Args:
             logits: Of all nodes.
@@ -119,7 +139,8 @@ class RunProgress:
         if self.best is None:
             return None
         parts = measured_parts(self.split, with_rest=with_rest)
-        measured = measure_parts(logits, y, {name: index.to(y.device) for name, index in parts.items()})
+        places = {name: index.to(y.device) for name, index in parts.items()}
+        measured = {name: self.task.measure(logits[index], y[index]) for name, index in places.items()}
         return FitResult(
             best=self.best,
             history=tuple(self.history),
@@ -128,27 +149,32 @@ class RunProgress:
             test=measured.get("test"),
             warnings=(*self.warnings, *result_warnings(measured, self.settings.metric)),
             test_rest=measured.get("test_rest"),
+            task=self.task,
         )
 
 
-def result_warnings(measured: Mapping[str, Metrics], metric: str) -> tuple[str, ...]:
-    """Say aloud if a result is no better than the most frequent class for all nodes."""
+def result_warnings(measured: Mapping[str, Measured], metric: str) -> tuple[str, ...]:
+    """Say aloud if a result is no better than predicting the same for all nodes."""
     part, words = ("test", "test") if "test" in measured else ("val", "validation")
     found = measured[part]
-    value, trivial = found.value(metric), found.trivial(metric)
-    if value is None or value > trivial:
+    if found.beats_trivial(metric):
         return ()
-    title = METRIC_TITLES[metric]
+    value, trivial = (shown(metric, number, " %") for number in (found.value(metric), found.trivial(metric)))
     return (
-        f"The {title} on {words} nodes is {100 * value:.1f} %. Predicting the most frequent class for all of "
-        f"them gives {100 * trivial:.1f} %: the model has learned nothing that helps.",
+        f"The {METRIC_TITLES[metric]} on {words} nodes is {value}. Predicting {found.trivial_words} for all "
+        f"of them gives {trivial}: the model has learned nothing that helps.",
     )
+
+
+def score_of(task: Task, metric: str) -> Score | None:
+    """What an epoch is chosen by; None for the metric that is a mean over nodes."""
+    return None if metric == task.by_node else task.score(metric)
 
 
 # What is kept of each epoch and run: the columns of the history.
 COLUMNS = ("loss", "val_loss", "train_hits", "val_hits", "best_epoch")
-# The parts of the state that have a row for each epoch; the second only with folds, the third only where
-# another metric than the accuracy chooses.
+# The parts of the state that have a row for each epoch; the second only with folds, the third only where a
+# metric chooses that is no mean over nodes, as the accuracy is.
 BY_EPOCH = ("history", "tallies", "scores")
 
 
@@ -173,8 +199,7 @@ class EarlyStopping:
     ) -> None:
         self.best = {name: tensor.clone() for name, tensor in weights.items()}
         self._train, self._val, self._folds = train, val, folds
-        metric = settings[0].metric
-        self._score = None if metric == "accuracy" else SCORES[metric]
+        self._score = score_of(train.task, settings[0].metric)
         device, runs = train.nodes.device, len(settings)
 
         def fill(value: float, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -186,7 +211,7 @@ class EarlyStopping:
             "epoch": fill(0),
             "epochs": fill(0, runs),
             "best_epoch": fill(0, runs),
-            "best_score": fill(-1, runs, dtype=torch.float64),
+            "best_score": fill(-torch.inf, runs, dtype=torch.float64),
             "best_loss": fill(torch.inf, runs, dtype=torch.float64),
             "failed": fill(False, runs, dtype=torch.bool),
             "last": torch.tensor([run.epochs for run in settings], device=device),
@@ -204,14 +229,14 @@ class EarlyStopping:
 
         Args:
             losses: The training loss of each run, [R].
-            logits: What the weights give, [R, N, classes].
+            logits: What the weights give, [R, N, outputs].
             weights: What to keep.
         """
         state = self.state
         waited = state["epoch"] - state["best_epoch"]
         active = ~state["failed"] & (state["epoch"] < state["last"]) & (waited < state["patience"])
-        right, val_losses = self._val.right(logits), self._val.losses(logits)
-        val_loss, val_hits = mean_over(self._val.real, val_losses).double(), right.sum(1)
+        credit, val_losses = self._val.credit(logits), self._val.losses(logits)
+        val_loss, val_hits = mean_over(self._val.real, val_losses).double(), credit.sum(1)
         val_logits, score = self._val.of(logits), val_hits.double()
         if self._score is not None:
             score = self._score(val_logits, self._val.labels, self._val.real).nan_to_num(0.0)
@@ -229,10 +254,10 @@ class EarlyStopping:
         for name, tensor in weights.items():
             chosen = better.view(-1, *[1] * (tensor.dim() - 1)) if tensor.dim() else better[0]
             self.best[name].copy_(torch.where(chosen, tensor, self.best[name]))
-        figures = (losses, val_loss, self._train.right(logits).sum(1), val_hits, state["best_epoch"])
+        figures = (losses, val_loss, self._train.credit(logits).sum(1), val_hits, state["best_epoch"])
         state["history"].index_copy_(0, row, torch.stack([f.double() for f in figures], dim=1)[None])
         if self._folds is not None:
-            tally = self._folds.tally(right, val_losses, val_logits, self._val.labels)
+            tally = self._folds.tally(credit, val_losses, val_logits, self._val.labels)
             state["tallies"].index_copy_(0, row, tally[None])
         if self._score is not None:
             state["scores"].index_copy_(0, row, score[None])
@@ -240,7 +265,7 @@ class EarlyStopping:
     def history(self, first: int, end: int) -> list[list[list[float]]]:
         """The figures of the epochs from ``first`` (from 0) up to ``end``: by epoch, run, :data:`COLUMNS`.
 
-        Behind them the score, where another metric than the accuracy chooses. Waits for the device.
+        Behind them the score, where a metric chooses that is no mean over nodes. Waits for the device.
         """
         figures = self.state["history"][first:end]
         if self._score is not None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import options_of
 from node2seq.options import parse, unknown
-from node2seq.train.metrics import SCORES
+from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.optimizer import OPTIMIZERS
 
 
@@ -28,7 +28,8 @@ class TrainSettings:
             with a lower validation loss); None: never.
         optimizer: ``"adam"`` or ``"nadam"``.
         metric: What the epoch is chosen by, on validation nodes: ``"accuracy"``, ``"balanced-accuracy"``,
-            ``"macro-f1"``, ``"roc-auc"`` or ``"average-precision"``.
+            ``"macro-f1"``, ``"roc-auc"`` or ``"average-precision"`` of classes; ``"r2"``, ``"mae"`` or
+            ``"rmse"`` of numbers.
         class_weights: Weigh each class by the inverse of its share of the training nodes.
         views: Forward passes per step, each with a dropout of its own; their losses are averaged.
         consistency: Penalty on the squared distance between each view's prediction and the sharpened mean
@@ -37,6 +38,8 @@ class TrainSettings:
         averaging: Judge, keep and test an exponential average of the weights that forgets with this factor
             per step; 0: the weights themselves.
         label_smoothing: Share of the target that is spread evenly over all classes.
+        loss: Of numbers: ``"mse"`` or ``"mae"``; None: the cross-entropy of classes, the squared error of
+            numbers.
     """
 
     epochs: int = 200
@@ -45,13 +48,16 @@ class TrainSettings:
     conv_weight_decay: float | None = None
     patience: int | None = None
     optimizer: Literal["adam", "nadam"] = "adam"
-    metric: Literal["accuracy", "balanced-accuracy", "macro-f1", "roc-auc", "average-precision"] = "accuracy"
+    metric: Literal[
+        "accuracy", "balanced-accuracy", "macro-f1", "roc-auc", "average-precision", "r2", "mae", "rmse"
+    ] = "accuracy"
     class_weights: bool = False
     views: int = 1
     consistency: float = 0.0
     sharpening: float = 0.5
     averaging: float = 0.0
     label_smoothing: float = 0.0
+    loss: Literal["mse", "mae"] | None = None
 
     def __post_init__(self) -> None:
         more = "Give 1 or more"
@@ -72,9 +78,9 @@ class TrainSettings:
             ),
             (
                 "metric",
-                self.metric in SCORES,
+                self.metric in METRIC_TITLES,
                 "there is no such metric",
-                f"Choose one of {', '.join(SCORES)}",
+                f"Choose one of {', '.join(METRIC_TITLES)}",
             ),
             ("views", self.views >= 1, "a step needs one forward pass", more),
             (

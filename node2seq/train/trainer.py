@@ -23,7 +23,7 @@ from node2seq.train.cuda_graph import Replay
 from node2seq.train.inputs import SplitLike, check_features, edge_values, features_for, graph_tensors
 from node2seq.train.objective import Objective, Part
 from node2seq.train.optimizer import OPTIMIZERS, WeightAverages
-from node2seq.train.progress import BY_EPOCH, EarlyStopping, FitResult, RunProgress
+from node2seq.train.progress import BY_EPOCH, EarlyStopping, FitResult, RunProgress, score_of
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import stack, take, unstack
 
@@ -35,14 +35,16 @@ class Trainer:
     """Trains a model, or the models of R runs as one whose tensors have a leading dimension of runs.
 
     Args:
-        model: Called as ``model(x, edge_index)``, gives logits ``[nodes, classes]``. One model is trained as
-            it is; several, even a list of one, are stacked. If it has ``parameter_groups()``, the group named
-            ``"node2seq"`` gets ``conv_weight_decay``; if it has ``can_capture(x)`` and that is true, epochs
-            on a GPU are replayed as a CUDA graph.
-        data: ``x``, ``edge_index`` and ``y``, where −1 means unlabelled. Moved to the model's device. What
-            the edges carry, ``edge_weight`` and ``edge_attr``, is passed to the model by name.
+        model: Called as ``model(x, edge_index)``, gives ``[nodes, outputs]``: the logits of classes, or one
+            number. One model is trained as it is; several, even a list of one, are stacked. If it has
+            ``parameter_groups()``, the group named ``"node2seq"`` gets ``conv_weight_decay``; if it has
+            ``can_capture(x)`` and that is true, epochs on a GPU are replayed as a CUDA graph.
+        data: ``x``, ``edge_index`` and ``y``: class numbers, where −1 means unlabelled, or numbers as floats,
+            where NaN does. Moved to the model's device. What the edges carry, ``edge_weight`` and
+            ``edge_attr``, is passed to the model by name.
         splits: The nodes of each run.
-        settings: How each run is trained; ``views``, ``optimizer`` and ``metric`` are the same for all.
+        settings: How each run is trained; ``views``, ``optimizer``, ``metric`` and ``loss`` are the same for
+            all.
         folds: The fold of each validation node of each run, for :meth:`cross_fitted`.
         capture: Whether epochs may be replayed as a CUDA graph; the bits are the same.
     """
@@ -76,13 +78,17 @@ class Trainer:
         self._averages = WeightAverages([], [])
         if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
             self.logits()  # lazy layers take their sizes from a first pass
-        train, val = (Part([run.nodes[name] for run in self.runs], self.y) for name in ("train", "val"))
+        self.task = self.runs[0].task.stacked([run.task for run in self.runs], self.y.device)
+        train, val = (
+            Part([run.nodes[name] for run in self.runs], self.y, self.task) for name in ("train", "val")
+        )
         self._objective = Objective(train, settings)
         parameters, decays = _parameters_and_decays(model, settings)
         optimizer = OPTIMIZERS[settings[0].optimizer]
         self._optimizer = optimizer(parameters, [run.lr for run in settings], decays)
         self._averages = WeightAverages(parameters, [run.averaging for run in settings])
-        folds = None if self._folds is None else Folds(self._folds, self.y.device, settings[0].metric)
+        score = score_of(self.task, settings[0].metric)
+        folds = None if self._folds is None else Folds(self._folds, self.y.device, score)
         self._stopping = EarlyStopping(settings, train, val, model.state_dict(), folds)
         can_capture = getattr(model, "can_capture", None)
         # What edges carry is read by plain PyTorch too, which may wait for the device.
@@ -263,13 +269,7 @@ class Trainer:
                 f"the graph has {nodes} nodes, and each needs one row of logits",
                 "Return [nodes, classes] from the model's forward",
             )
-        highest = int(self.y.max())
-        if highest >= logits.size(-1):
-            raise Node2SeqError(
-                f"label {highest}",
-                f"the model gives {logits.size(-1)} classes, 0 to {logits.size(-1) - 1}",
-                f"Build the model with out_channels={highest + 1}",
-            )
+        self.task.check_outputs(logits, self.y)
 
 
 def infer(model: nn.Module, call: Callable[..., Tensor], *inputs: Any) -> Tensor:

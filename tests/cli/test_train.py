@@ -140,7 +140,7 @@ def test_a_terminal_shows_a_bar_with_time_left(tmp_path: Path, monkeypatch):
     from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with progress(console, "node2seq", 10, 0) as on_epoch:
+    with progress(console, "node2seq", 10, 0, "accuracy") as on_epoch:
         on_epoch(EpochRecord(10, 0.5, 0.9, 0.6, 0.75, 0.75))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
@@ -157,7 +157,7 @@ def test_the_bar_of_a_run_that_stopped_early_is_full():
     from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with progress(console, "node2seq", 10, 0) as on_epoch:
+    with progress(console, "node2seq", 10, 0, "accuracy") as on_epoch:
         on_epoch(EpochRecord(7, 0.5, 0.9, 0.6, 0.75, 0.75))
     assert isinstance(console.file, io.StringIO)
     assert "7/7" in console.file.getvalue()
@@ -172,7 +172,7 @@ def test_elsewhere_a_few_plain_lines():
     from node2seq.train.progress import EpochRecord
 
     console = Console(file=io.StringIO(), width=120)
-    with progress(console, "gcn", 100, 0) as on_epoch:
+    with progress(console, "gcn", 100, 0, "accuracy") as on_epoch:
         for epoch in range(1, 101):
             on_epoch(EpochRecord(epoch, 0.5, 0.9, 0.6, 0.75, 0.75))
     assert isinstance(console.file, io.StringIO)

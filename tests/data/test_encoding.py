@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from node2seq.data.encoding import scale_of, standardize
+from node2seq.data.encoding import choose_task, scale_of, standardize
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,24 @@ def test_a_matrix_is_scaled_column_by_column():
     assert scaled[:, :2].std(0) == pytest.approx([1, 1], abs=1e-5)
     assert (scaled[:, 2] == x[:, 2]).all()
     assert standardize(x[:, :0]).shape == (100, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task"),
+    [
+        ([f"{i / 7:.3f}" for i in range(60)], "regression"),  # fractions
+        (["0.5", "1.5", "2.5"] * 20, "classification"),  # few of them
+        ([str(18 + i % 60) for i in range(300)], "regression"),  # whole numbers that do not start at 0 or 1
+        ([str(i % 70) for i in range(300)], "classification"),  # class numbers, several nodes each
+        ([str(i) for i in range(300)], "regression"),  # each once
+        ([str(i % 40) for i in range(80)], "classification"),  # not many
+        (["1000", "2000", "", "NA"] + [str(7 * i) for i in range(60)], "regression"),  # missing cells
+        ([f"c{i}" for i in range(60)], "classification"),  # no numbers
+    ],
+)
+def test_a_label_column_of_many_numbers_is_one_of_numbers(labels: list[str], task: str):
+    import polars
+
+    notes: list[str] = []
+    assert choose_task(polars.Series("price", labels), "nodes.csv", notes) == task
+    assert len(notes) == (task == "regression")

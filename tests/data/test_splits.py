@@ -156,8 +156,8 @@ def test_the_rule_is_taken_from_the_graph():
          " or give a split column."),
         ((LABELS, "60/20/20", -1), "seed=-1: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),
         ((LABELS, "60/20/20", 1.5), "seed=1.5: not a whole number from 0 to 2⁶³ − 1. Give the run's number."),
-        ((LABELS.float(),), "labels of shape [844] and type torch.float32: a split needs one class number per"
-         " node. Give y as int64 of shape [N]."),
+        ((LABELS.int(),), "labels of shape [844] and type torch.int32: a split needs one class number per"
+         " node. Give y as int64 of shape [N], or numbers to predict as floats."),
         ((Data(),), "the graph: it has no labels `y`. Give a label column, or set data.y."),
     ],
 )  # fmt: skip

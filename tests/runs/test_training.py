@@ -22,7 +22,7 @@ from node2seq.nn.models.network import Network
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.runs.inference import load_model
 from node2seq.runs.training import Stopped, train_run
-from node2seq.train import metrics
+from node2seq.train import task
 from node2seq.train.fitter import fit
 from node2seq.train.settings import TrainSettings
 
@@ -240,7 +240,7 @@ def test_a_run_is_never_overwritten(karate: RunConfig, copied: Path, tmp_path: P
 
 def test_a_run_is_built_measured_and_written_once(karate: RunConfig, tmp_path: Path, monkeypatch):
     built, measured, read = [], [], []
-    make, measure, open_path = Network._make, metrics.measure, Path.open
+    make, measure, open_path = Network._make, task.measure, Path.open
 
     def watched(path: Path, mode: str = "r", *args, **kwargs):
         if "r" in mode:
@@ -250,7 +250,7 @@ def test_a_run_is_built_measured_and_written_once(karate: RunConfig, tmp_path: P
     monkeypatch.setattr(
         Network, "_make", lambda *args: built.append(torch.empty(0).device.type) or make(*args)
     )
-    monkeypatch.setattr(metrics, "measure", lambda *args: measured.append(args) or measure(*args))
+    monkeypatch.setattr(task, "measure", lambda *args: measured.append(args) or measure(*args))
     monkeypatch.setattr(Path, "open", watched)
     monkeypatch.setattr(Path, "read_bytes", lambda path: watched(path, "rb").read())
     result = train_run(karate, tmp_path / "run")

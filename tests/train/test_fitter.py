@@ -23,8 +23,8 @@ def test_fit_learns_and_leaves_the_best_weights_in_the_model():
     assert tuple(seen) == result.history
     assert len(seen) == 15
     assert seen[-1].loss < seen[0].loss
-    assert result.val.accuracy > 0.8
-    assert result.val.accuracy == result.best.val_accuracy
+    assert result.best.val_accuracy > 0.8
+    assert result.val.value("accuracy") == result.best.val_accuracy
     assert result.test is not None
     assert result.test == evaluate(model, data, split.test)
     assert result.val == evaluate(model, data, split.val)

@@ -51,8 +51,8 @@ BAD_GRAPHS = {
     ),
     "float labels": (
         lambda d, s: (spoil(d, y=d.y.float()), s),
-        "data.y of shape [60] and type torch.float32: each of the 60 nodes needs one whole number. "
-        "Give class ids from 0 and -1 for unlabelled.",
+        "metric=accuracy: the labels are floats, and it is no metric of regression. "
+        "Choose one of r2, mae, rmse.",
     ),
     "label too high": (
         lambda d, s: (spoil(d, y=d.y + 1), s),

@@ -70,7 +70,7 @@ def test_averaged_weights_are_judged_and_kept():
     for name, weight in model.named_parameters():
         assert torch.allclose(weight, kept[result.best.epoch - 1][name], atol=1e-6), name
     assert result.val == evaluate(model, data, split.val)
-    assert result.val.accuracy == result.best.val_accuracy
+    assert result.val.value("accuracy") == result.best.val_accuracy
 
 
 def test_interrupted_averages_resume():

@@ -1,0 +1,331 @@
+"""What is predicted of each node: how many outputs it takes, its loss, its metrics and its predictions.
+
+The labels of a graph tell its task, see :func:`kind_of_labels`: class numbers, or numbers. Everything
+that depends on it is asked of a :class:`Task`. Outputs are what a model gives for T nodes of R runs,
+[R, T, outputs]; labels [R, T] are as the graph has them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from node2seq.data.splits import kind_of_labels
+from node2seq.errors import Node2SeqError
+from node2seq.train.inputs import split_warnings
+from node2seq.train.metrics import (
+    NUMBER_SCORES,
+    SCORES,
+    Measured,
+    Metrics,
+    Score,
+    fitting_metric,
+    measure,
+    measure_numbers,
+)
+from node2seq.train.settings import TrainSettings
+
+
+class Task(ABC):
+    """What is predicted of each node."""
+
+    kind: ClassVar[str]
+    by_node: ClassVar[str]
+    """The metric that is a mean over nodes: that of :meth:`credit`."""
+    scores: ClassVar[Mapping[str, Score]]
+    """What an epoch can be chosen by."""
+    losses: ClassVar[tuple[str, ...]]
+    """The values of the setting ``loss`` beside None, which stands for the usual one."""
+    has_classes: ClassVar[bool]
+    """Whether a node has one of several classes, which can be weighed, smoothed and made to agree."""
+    label_words: ClassVar[str]
+    """What the labels are, in a message."""
+
+    @abstractmethod
+    def outputs(self, y: Tensor) -> int:
+        """How many outputs a model needs for labels ``y`` of all nodes."""
+
+    @abstractmethod
+    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:
+        """The task of R runs at once, of which this is the first, on their device."""
+
+    @abstractmethod
+    def clean(self, labels: Tensor) -> Tensor:
+        """Labels with something harmless in the place of those that are missing."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each node, [R, T]."""
+
+    @abstractmethod
+    def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+        """What each node adds to the metric :attr:`by_node`, [R, T]; padding adds nothing."""
+
+    @abstractmethod
+    def score(self, metric: str) -> Score:
+        """A metric that an epoch can be chosen by, of outputs."""
+
+    @abstractmethod
+    def measure(self, outputs: Tensor, labels: Tensor) -> Measured:
+        """Compare outputs ``[n, outputs]`` of one run with labels ``[n]``."""
+
+    @abstractmethod
+    def predict(self, outputs: Tensor) -> Tensor:
+        """What is predicted: a row of probabilities, or a number, for each node."""
+
+    @abstractmethod
+    def labels(self, predicted: Tensor, names: Sequence[str]) -> list[Any]:
+        """What to write down for each node, from what :meth:`predict` gave and the classes' names."""
+
+    @abstractmethod
+    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:
+        """The metric for labels of known nodes, unless told otherwise."""
+
+    @abstractmethod
+    def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
+        """What of a split can be trained on, yet should be known."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a run folder keeps of it, beside the classes; :func:`task_from` reads it."""
+        return {"kind": self.kind}
+
+    @property
+    def is_described(self) -> bool:
+        """Whether there is anything to keep."""
+        return True
+
+    def check(self, settings: TrainSettings) -> None:
+        """Refuse settings that belong to another task."""
+        if settings.metric not in self.scores:
+            raise Node2SeqError(
+                f"metric={settings.metric}",
+                f"the labels are {self.label_words}, and it is no metric of {self.kind}",
+                f"Choose one of {', '.join(self.scores)}",
+            )
+        if settings.loss is not None and settings.loss not in self.losses:
+            cure = f"Choose one of {', '.join(self.losses)}" if self.losses else "Leave it out"
+            raise Node2SeqError(f"loss={settings.loss}", f"it is no loss of {self.kind}", cure)
+        for name in ("class_weights", "label_smoothing", "consistency"):
+            if getattr(settings, name) and not self.has_classes:
+                raise Node2SeqError(
+                    f"{name}={getattr(settings, name)}",
+                    "it is for classes, one for each node",
+                    "Leave it out",
+                )
+
+    def check_outputs(self, outputs: Tensor, y: Tensor) -> None:
+        """Refuse a model that gives fewer outputs than the labels need."""
+        needed = self.outputs(y)
+        if outputs.size(-1) < needed:
+            raise Node2SeqError(
+                f"a model with {outputs.size(-1)} outputs",
+                f"{self.kind} with these labels needs {needed}",
+                f"Build the model with out_channels={needed}",
+            )
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """A class for each node; labels are class numbers, −1 where there is none."""
+
+    kind = "classification"
+    by_node = "accuracy"
+    scores = SCORES
+    losses = ()
+    has_classes = True
+    label_words = "whole numbers"
+
+    def outputs(self, y: Tensor) -> int:
+        """One for each class."""
+        return int(y.max()) + 1
+
+    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:  # noqa: ARG002
+        """The same for all runs."""
+        return self
+
+    def clean(self, labels: Tensor) -> Tensor:
+        """Class 0 where there is none."""
+        return labels.clamp(min=0)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The cross-entropy."""
+        return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+
+    def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+        """Whether the most probable class is the node's."""
+        return (outputs.argmax(-1) == labels) & real
+
+    def score(self, metric: str) -> Score:
+        """A metric of logits."""
+        return SCORES[metric]
+
+    def measure(self, outputs: Tensor, labels: Tensor) -> Metrics:
+        """The metrics of classes."""
+        return measure(outputs, labels)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The probability of each class, [N, classes]."""
+        return outputs.softmax(dim=-1)
+
+    def labels(self, predicted: Tensor, names: Sequence[str]) -> list[Any]:
+        """The name of the most probable class."""
+        return [names[number] for number in predicted.argmax(dim=1).tolist()]
+
+    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:
+        """The accuracy, unless it would favour the most frequent class."""
+        return fitting_metric(labels, class_weights=class_weights)
+
+    def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
+        """Classes without training nodes."""
+        return split_warnings(split, y)
+
+    @property
+    def is_described(self) -> bool:
+        """No: the classes' names say it all."""
+        return False
+
+    def check_outputs(self, outputs: Tensor, y: Tensor) -> None:
+        """Refuse a label beyond the model's classes."""
+        highest = int(y.max())
+        if highest >= outputs.size(-1):
+            raise Node2SeqError(
+                f"label {highest}",
+                f"the model gives {outputs.size(-1)} classes, 0 to {outputs.size(-1) - 1}",
+                f"Build the model with out_channels={highest + 1}",
+            )
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """A number for each node, NaN where it is not known.
+
+    The model predicts it standardised: the shift subtracted, and the rest divided by the scale.
+
+    Args:
+        shift: Mean of the training nodes; of R runs, [R, 1].
+        scale: Their standard deviation.
+        loss_name: ``"mse"`` or ``"mae"``.
+    """
+
+    kind = "regression"
+    by_node = "r2"
+    scores = NUMBER_SCORES
+    losses = ("mse", "mae")
+    has_classes = False
+    label_words = "floats"
+
+    shift: float | Tensor = 0.0
+    scale: float | Tensor = 1.0
+    loss_name: str = "mse"
+
+    @classmethod
+    def fitted(cls, labels: Tensor, loss_name: str | None = None) -> Regression:
+        """The task with the scale of training nodes.
+
+        Args:
+            labels: Their numbers.
+            loss_name: The setting ``loss``.
+        """
+        labels = labels.double()
+        mean, deviation = labels.mean().item(), labels.std(correction=0).item()
+        # Equal numbers differ from their mean by a rounding at most.
+        is_constant = not deviation > 1e-12 * max(abs(mean), 1e-300)
+        return cls(mean, 1.0 if is_constant else deviation, loss_name or "mse")
+
+    def outputs(self, y: Tensor) -> int:  # noqa: ARG002
+        """One: the number."""
+        return 1
+
+    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:
+        """The scales of all runs as tensors."""
+        shift, scale = (
+            torch.tensor([[getattr(task, name)] for task in tasks], dtype=torch.float64, device=device)
+            for name in ("shift", "scale")
+        )
+        return Regression(shift, scale, self.loss_name)
+
+    def clean(self, labels: Tensor) -> Tensor:
+        """Zero where there is none."""
+        return labels.nan_to_num(0.0)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The squared or the absolute error, in standard deviations."""
+        error = outputs.squeeze(-1) - ((labels - self.shift) / self.scale).to(outputs.dtype)
+        return error.abs() if self.loss_name == "mae" else error.square()
+
+    def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+        """1 less the squared error in parts of the variance of the labels: the mean is R²."""
+        count = real.sum(-1, keepdim=True)
+        mean = labels.masked_fill(~real, 0.0).sum(-1, keepdim=True) / count
+        variance = (labels - mean).square().masked_fill(~real, 0.0).sum(-1, keepdim=True) / count
+        error = (self.predict(outputs) - labels).square()
+        return (1 - error / variance.masked_fill(variance == 0, 1.0)).masked_fill(~real, 0.0)
+
+    def score(self, metric: str) -> Score:
+        """A metric of the numbers that the outputs stand for."""
+        return partial(self._score, NUMBER_SCORES[metric])
+
+    def _score(self, score: Score, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+        return score(self.predict(outputs), labels, real)
+
+    def measure(self, outputs: Tensor, labels: Tensor) -> Measured:
+        """The metrics of numbers."""
+        assert isinstance(self.shift, float)
+        loss = self.loss(outputs.double(), labels).mean().item()
+        return measure_numbers(self.predict(outputs), labels, self.shift, loss)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The number of each node, in its own unit, [N]."""
+        return outputs.squeeze(-1).double() * self.scale + self.shift
+
+    def labels(self, predicted: Tensor, names: Sequence[str]) -> list[Any]:  # noqa: ARG002
+        """The number."""
+        return predicted.tolist()
+
+    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:  # noqa: ARG002
+        """R²."""
+        return "r2"
+
+    def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
+        """Numbers that are all the same."""
+        if bool((y[split["train"]] == y[split["train"][0]]).all()):
+            return ("All training nodes have the same number: the model can learn nothing else.",)
+        return ()
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Its kind and its scale."""
+        return {"kind": self.kind, "shift": self.shift, "scale": self.scale}
+
+
+def task_for(y: Tensor, train: Tensor | None = None, loss: str | None = None) -> Task:
+    """The task that labels tell.
+
+    Args:
+        y: The labels of all nodes.
+        train: The training nodes, whose numbers give the scale; None: numbers are predicted as they are.
+        loss: The setting ``loss``.
+    """
+    if kind_of_labels(y) == Classification.kind:
+        return Classification()
+    return Regression(loss_name=loss or "mse") if train is None else Regression.fitted(y[train], loss)
+
+
+def task_from(described: Mapping[str, Any] | None, loss: str | None = None) -> Task:
+    """The task of a run from what its folder keeps.
+
+    Args:
+        described: What :attr:`Task.described` gave; None: classes.
+        loss: The setting ``loss``.
+    """
+    if described is None or described["kind"] == Classification.kind:
+        return Classification()
+    return Regression(float(described["shift"]), float(described["scale"]), loss or "mse")
