@@ -10,8 +10,10 @@ from node2seq.ops.triton.build_sequences import build
 from node2seq.ops.triton.dropout import drop
 from node2seq.ops.triton.largest import largest
 from node2seq.ops.triton.ranking import rank, score_and_rank
+from node2seq.ops.triton.ranks import convolve_ranks, pair_scores
 from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.selection import select
+from node2seq.ops.triton.soft_ranks import soft_ranks
 from node2seq.ops.triton.sorting import precedence
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum
@@ -28,12 +30,15 @@ __all__ = [
     "attention",
     "build",
     "convolve_max",
+    "convolve_ranks",
     "convolve_sum",
     "drop",
     "largest",
+    "pair_scores",
     "precedence",
     "rank",
     "score",
     "score_and_rank",
     "select",
+    "soft_ranks",
 ]

@@ -36,6 +36,9 @@ OPTIONS = {"enable_fp_fusion": False}
 
 # By kernel; `benchmarks/bench_ops.py` measures the neighbours of each.
 TILES: dict[str, Tile] = {
+    "rank_grad": Tile(16, 1),
+    "rank_sum": Tile(16, 1),
+    "rank_sum_by_source": Tile(16, 1),
     "score": Tile(16, 1),
     "scored_window_sum": Tile(16, 1),
     "segment_sum": Tile(8, 2),

@@ -68,8 +68,11 @@ def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
     return score_items(plain(query), plain(key), plan, plan.work.items)
 
 
-def score_items(query: Tensor, key: Tensor, plan: GpuPlan, items: int) -> Tensor:
-    """The scores of the entries of the first so many items, [E]; those of the others are not written."""
+def score_items(query: Tensor, key: Tensor, plan: GpuPlan, items: int, index: Tensor | None = None) -> Tensor:
+    """The scores of the entries of the first so many items, [E]; those of the others are not written.
+
+    The entries are the graph's own, or those with the sources given.
+    """
     out = torch.empty(plan.index.numel(), dtype=torch.float32, device=key.device)
     work, tile, (_, width) = plan.work, TILES["score"], channel_blocks(key.size(-1))
     launch(
@@ -77,7 +80,7 @@ def score_items(query: Tensor, key: Tensor, plan: GpuPlan, items: int) -> Tensor
         (items,),
         query,
         key,
-        plan.index,
+        plan.index if index is None else index,
         work.item_row,
         work.item_first,
         work.ptr,

@@ -183,10 +183,20 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
             fused.convolve_sum(x, taps, sequences).sum().backward()
             summed = rank(ops.Convolution(kernel_size, "sum")).layout
             fused.convolve_sum(x, taps, summed).sum().backward()
+    for channels, count in ((64, 3), (300, 18)):
+        _compile_ranks(sequences, channels, count)
     _compile_layer(kernel_sizes)
     _compile_selection()
     _compile_dropout()
     return compiler
+
+
+def _compile_ranks(sequences: ops.Sequences, channels: int, count: int) -> None:
+    """Scores, soft ranks and the convolution over them."""
+    shapes = (sequences.rows.num_rows, 8), (3000, 8), (3000, channels), (count + 1, channels, 64)
+    query, key, x, weight = (torch.zeros(shape, requires_grad=True) for shape in shapes)
+    ranks = fused.soft_ranks(fused.pair_scores(query, key, sequences), sequences, count)
+    fused.convolve_ranks(x, weight, ranks, sequences).sum().backward()
 
 
 def _compile_building() -> None:
