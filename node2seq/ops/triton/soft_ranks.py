@@ -20,13 +20,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.ranking import Layout
-from node2seq.ops.reference import largest_share
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.attention import entries_here, rows_here
 from node2seq.ops.triton.launch import cdiv, launch, plain
 from node2seq.ops.triton.plan import Work, plan_of
 from node2seq.ops.triton.work_items import item
 
+# A rank leaves at least so much of each entry to those behind it, so that the logarithm is finite.
+LEAST_LEFT = 1e-30
 # So many entries are held by a program, of several rows where they are short: 8 in each thread.
 _PER_PROGRAM, _WARPS = 512, 2
 # What is known of each part of a hub: the largest value, how often it occurs and the sum of the others; and
@@ -270,7 +271,7 @@ class _SoftRanks(torch.autograd.Function):
         ctx.work = work
         score = plain(score)
         out = score.new_empty(score.numel(), count)
-        constants = {"K": count, "LEAST": 1 - largest_share(score.dtype)}
+        constants = {"K": count, "LEAST": LEAST_LEFT}
         _launch_rows(soft_ranks_kernel, work, score, out, **constants)
         if work.hubs:
             tops = score.new_empty(count, work.parts, _TOPS)
@@ -288,7 +289,7 @@ class _SoftRanks(torch.autograd.Function):
         (ranks,), work, grad = ctx.saved_tensors, ctx.work, plain(grad.t())
         entries, count = ranks.shape
         out = ranks.new_empty(entries)
-        constants = {"K": count, "LEAST": 1 - largest_share(ranks.dtype)}
+        constants = {"K": count, "LEAST": LEAST_LEFT}
         _launch_rows(soft_ranks_grad_kernel, work, ranks, grad, out, **constants)
         if work.hubs:
             sums = ranks.new_empty(count, work.parts, _SUMS)
