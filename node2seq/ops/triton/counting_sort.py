@@ -25,8 +25,10 @@ _ROWS, _BLOCK = 32, 128
 def sort_key(number, FALLING: tl.constexpr):
     """Integers that grow as the numbers grow or, for floats, fall; NaN is larger than every other."""
     if FALLING:
-        return tl.where(number != number, -2147483648, descending(number))
-    return number
+        key = tl.where(number != number, -2147483648, descending(number))
+    else:
+        key = number
+    return key
 
 
 @triton.jit
