@@ -24,10 +24,9 @@ _ROWS, _BLOCK = 32, 128
 @triton.jit
 def sort_key(number, FALLING: tl.constexpr):
     """Integers that grow as the numbers grow or, for floats, fall; NaN is larger than every other."""
+    key = number
     if FALLING:
         key = tl.where(number != number, -2147483648, descending(number))
-    else:
-        key = number
     return key
 
 
