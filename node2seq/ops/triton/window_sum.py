@@ -201,7 +201,7 @@ class _WindowSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         summed, weight, root, place = ctx.saved_tensors
-        ctx.maybe_clear_saved_tensors()  # unless the graph is kept: the sums are let go before their gradients
+        ctx.maybe_clear_saved_tensors()  # the sums are let go before their gradients are made
         needs_x, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
         runs = weight.shape[:-3]
         given, grad = grad, grad.to(ctx.sums.dtype)
