@@ -65,7 +65,9 @@ def soft_shares(score: Tensor, count: int) -> Tensor:
     for rank in range(count):
         share = value.softmax(0) if rank < score.numel() else torch.zeros_like(score)
         shares.append(share)
-        value = value + torch.log(1 - share.clamp(max=1 - torch.finfo(score.dtype).eps))
+        others = [torch.cat([share[:entry], share[entry + 1 :]]) for entry in range(score.numel())]
+        left = torch.stack([part.sum() for part in others]) if others else share
+        value = value + left.clamp(min=1e-30).log()  # log(1 − p), whose digits a subtraction would lose
     return torch.stack(shares)
 
 

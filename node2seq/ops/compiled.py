@@ -99,7 +99,7 @@ class Call(NamedTuple):
             return None
         named = dict(zip(self.carried.split(), values, strict=True))
         entry = GraphNumbers(*self.graph).find_entries(self.edge_index)
-        return EdgeValues(entry, named.get("weight"), named.get("attr"))
+        return EdgeValues(entry, named.get("weight"), named.get("attr"), named.get("order"))
 
     def rank(self, key: Tensor, edges: EdgeValues | None = None, then: Convolution | None = None) -> Ranking:
         """The order of the neighbours."""
@@ -416,8 +416,10 @@ def _given(*tensors: Tensor | None) -> list[Tensor]:
 
 def _carried(edges: EdgeValues | None) -> dict[str, Tensor]:
     """What edges carry, by name."""
-    both = {} if edges is None else {"weight": edges.weight, "attr": edges.attr}
-    return {name: values for name, values in both.items() if values is not None}
+    if edges is None:
+        return {}
+    every = {"weight": edges.weight, "attr": edges.attr, "order": edges.order}
+    return {name: values for name, values in every.items() if values is not None}
 
 
 def _result(call: Call) -> Tensor:

@@ -1,4 +1,4 @@
-"""What edges carry, a weight or an attribute or both, brought to the positions of the ranked sequences."""
+"""What edges carry, brought to the positions of the ranked sequences: weights, attributes, an order."""
 
 from __future__ import annotations
 
@@ -80,9 +80,16 @@ class EdgeValues(NamedTuple):
     """w: the weight of each edge, [edges], the same for all runs."""
     attr: Tensor | None
     """a: the projected attribute of each edge, [edges, D] or [R, edges, D]."""
+    order: Tensor | None = None
+    """The number that each edge is sorted by, [edges], the same for all runs."""
 
-    def score(self, query: Tensor, sequences: Sequences) -> Tensor:
-        """What the attributes add to the score of each entry, [E], or for R runs [R * E].
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the row at a position is another than its source's."""
+        return self.weight is not None or self.attr is not None
+
+    def score(self, query: Tensor, sequences: Sequences) -> Tensor | None:
+        """What the attributes add to the score of each entry, [E], or for R runs [R * E]; None without any.
 
         Args:
             query (torch.Tensor): The targets' projections, [N, D] or [R, N, D].
@@ -90,7 +97,7 @@ class EdgeValues(NamedTuple):
         """
         rows = sequences.rows
         if self.attr is None:
-            return query.new_zeros(query.shape[:-2].numel() * rows.num_entries)
+            return None
         target = rows.target[self.entry.clamp(max=max(rows.num_entries - 1, 0))]
         added = (query[..., target, :] * self.attr).sum(-1)
         return per_entry(added, self.entry, rows.num_entries, 0.0).reshape(-1)

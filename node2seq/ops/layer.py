@@ -17,6 +17,7 @@ from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
 from node2seq.ops.dispatch import choose_backend, is_transformed
+from node2seq.ops.edge_order import find_order, rank_by_edges, rearrange_by_edges
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.fixed_order import rearrange
 from node2seq.ops.linear import add_bias, linear
@@ -48,7 +49,8 @@ def rank(
         hops (int): ℓ; with one hop nothing is selected.
         threshold (float or torch.Tensor): β; one for all, one for each run, [R], or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
-        order (str): What the chosen are sorted by: ``attention``, ``degree`` or ``random``.
+        order (str): What the chosen are sorted by: ``attention``, ``degree``, ``random``, or a number on each
+            edge, ``edge`` with self entries first and ``edge-self-last`` with these last.
         seed (torch.Tensor, optional): What a random order is drawn with: one for all, or each run's, [R].
         edges (EdgeValues, optional): What edges carry; the sequences have an entry for each edge then.
         then (Convolution, optional): The convolution over ``key`` that follows.
@@ -67,21 +69,27 @@ def rank(
     if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
         return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed, edges)
     with torch.no_grad():
-        added = None if edges is None else edges.score(given, sequences)
-        if hops == 1 and edges is None and hasattr(backend, "score_and_rank"):
+        if order.startswith("edge") and edges is not None and hops == 1:
+            ranking = _rank_by_edges(backend, given, key, sequences, union, order, edges)
+        elif hops == 1 and edges is None and hasattr(backend, "score_and_rank"):
             ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
         elif hops == 1:
-            ranking = _score_and_rank(backend, query, key, union, added)
+            ranking = _score_and_rank(backend, given, key, sequences, union, edges)
         elif torch.compiler.is_compiling():
             ranking = _select_exported(query, key, union, hops, threshold, joint)
         elif is_transformed():
             ranking = _select_densely(query, key, union, hops, threshold, joint)
         else:
             candidates = candidates_of(sequences, hops).copies(runs)
-            has_own = edges is None and hasattr(backend, "select")
-            choose = backend.select if has_own else partial(select, backend, added=added)
+            choose = getattr(backend, "select", None) if edges is None else None
+            if choose is None:
+                added = None if edges is None else edges.score(given, sequences)
+                choose = partial(select, backend, added=added, parallel=edges is not None)
             ranking = choose(query, key, union, candidates, threshold, joint)
-        if order != "attention":
+        if order.startswith("edge") and edges is not None and hops > 1:
+            by_edge = find_order(sequences, edges, order == "edge-self-last")
+            ranking = rearrange_by_edges(by_edge, backend.precedence((key * key).sum(-1)), ranking)
+        elif order in ("degree", "random"):
             ranking = rearrange(ranking, hops, seed, parallel=edges is not None)
     ranking.backend = backend
     return ranking
@@ -112,7 +120,7 @@ def convolve(
     """
     if edges is not None and hasattr(ranking.backend, "convolve_edges"):
         return ranking.backend.convolve_edges(x, weight.to(x.dtype), ranking.layout, readout, edges)
-    if edges is not None:  # each position has a row of its own
+    if edges is not None and edges.changes_rows:  # each position has a row of its own
         x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
     how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
@@ -135,26 +143,65 @@ def convolve(
     return out.view(shape), winner
 
 
+@torch.no_grad()
+def _score(
+    backend: Any,
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    union: Sequences,
+    edges: EdgeValues | None,
+) -> Tensor:
+    """Equation 2: the score of each entry of all runs, with what the attributes of edges add."""
+    score = backend.score(query.flatten(0, -2), key, union)
+    added = None if edges is None else edges.score(query, sequences)
+    return score if added is None else score + added
+
+
+def _rank_by_edges(
+    backend: Any,
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    union: Sequences,
+    order: str,
+    edges: EdgeValues,
+) -> Ranking:
+    """Local neighbours by the numbers of their edges, for which scores only matter to a trace."""
+    return rank_by_edges(
+        find_order(sequences, edges, order == "edge-self-last"),
+        lambda: backend.precedence((key * key).sum(-1)),
+        lambda: _score(backend, query, key, sequences, union, edges),
+        union,
+    )
+
+
 def _score_and_rank(
-    backend: Any, query: Tensor, key: Tensor, sequences: Sequences, added: Tensor | None = None
+    backend: Any,
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    union: Sequences,
+    edges: EdgeValues | None = None,
 ) -> Ranking:
     """Equations 2 and 3 one after the other, for local neighbours.
 
     Args:
         backend: What holds the ``score``, the ``precedence`` and the ``rank`` to use.
-        query (torch.Tensor): The targets' projections, [N, D].
-        key (torch.Tensor): The sources' projections, [M, D].
+        query (torch.Tensor): The targets' projections, [N, D] or [R, N, D].
+        key (torch.Tensor): The sources' projections, [R * M, D].
         sequences (Sequences): The neighbours of each target.
-        added (torch.Tensor, optional): What edges that carry something add to each score, [E].
+        union (Sequences): Those of all runs.
+        edges (EdgeValues, optional): What edges carry; parallel edges have an entry each then.
     """
-    score, ties = backend.score(query, key, sequences), backend.precedence((key * key).sum(-1))
-    if added is None:
-        order = backend.rank(score, ties, sequences)
+    score = _score(backend, query, key, sequences, union, edges)
+    ties = backend.precedence((key * key).sum(-1))
+    if edges is None:
+        order = backend.rank(score, ties, union)
     else:
-        score = score + added
-        order = rank_parallel(backend, score, ties[sequences.index], sequences)
-    ranked = sequences.reorder(order)
-    return Ranking(sequences, ranked, lambda: Positions(ranked.index, score[order], order))
+        order = rank_parallel(backend, score, ties[union.index], union)
+    ranked = union.reorder(order)
+    return Ranking(union, ranked, lambda: Positions(ranked.index, score[order], order))
 
 
 def _select_densely(

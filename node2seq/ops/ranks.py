@@ -80,8 +80,8 @@ def soft_ranks(
         ranking = Ranking(union, None, lambda: ranked().positions, backend)
         listed = _as_listed(union, backend)
     score = step_of(backend, "pair_scores")(query.flatten(0, -2), flat, union)
-    if edges is not None and edges.attr is not None:
-        added = edges.score(query, sequences)
+    added = None if edges is None else edges.score(query, sequences)
+    if added is not None:
         score = score + (added if hops == 1 else torch.cat([added, added.new_zeros(1)])[listed.entry])
     score = score / (key.size(-1) ** 0.5 * temperature)
     return Ranks(step_of(backend, "soft_ranks")(score, union, count), listed, ranking)
@@ -127,7 +127,7 @@ def convolve_ranks(
     """
     listed, backend = ranks.listed, ranks.listed.backend
     sequences = listed.layout
-    if edges is not None:  # each entry has a row of its own
+    if edges is not None and edges.changes_rows:  # each entry has a row of its own
         x, sequences = edges.rows(x, listed), listed.sequences.positions
     own = getattr(backend, "convolve_ranks", None)
     how = {"dtype": dtype} if own is not None and getattr(backend, "CHOOSES_DTYPE", False) else {}

@@ -13,6 +13,8 @@ from torch import Tensor
 from node2seq.ops.sequences import Rows, Sequences, multiply
 
 _LONGEST_SUM = 64
+# A rank leaves at least so much of each entry to those behind it, so that the logarithm is finite.
+LEAST_LEFT = 1e-30
 
 
 def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
@@ -130,8 +132,10 @@ def soft_ranks(score: Tensor, sequences: Sequences, count: int) -> Tensor:
 
     Rank 0 is the softmax of the scores over each sequence, and each rank takes what those before it left:
     a_{t+1} = a_t + log(1 − p_t). A rank that a sequence is too short for holds nothing.
+
+    Of a share above one half 1 − p is the sum of the others: subtracted, all its digits could be lost.
     """
-    rows, most = sequences.rows, largest_share(score.dtype)
+    rows = sequences.rows
     # One more row than there are takes the leftovers of traced graphs.
     length = torch.cat([rows.length(), rows.ptr.new_zeros(1)])[rows.target]
     value, weights = score, []
@@ -139,16 +143,18 @@ def soft_ranks(score: Tensor, sequences: Sequences, count: int) -> Tensor:
         top = value.detach().new_full((rows.num_rows + 1,), -torch.inf)
         top = top.scatter_reduce(0, rows.target, value.detach(), "amax")
         share = (value - top[rows.target]).exp()
-        share = share / _sum_rows(share[:, None], rows, leftovers=True).view(-1)[rows.target]
+        share = share / _sum_of_row(share, rows)
         share = share.where(length > t, 0.0)
         weights.append(share)
-        value = value + torch.log1p(-share.clamp(max=most))
+        is_large = share > 0.5
+        left = torch.where(is_large, _sum_of_row(share.masked_fill(is_large, 0.0), rows), 1 - share)
+        value = value + left.clamp(min=LEAST_LEFT).log()
     return torch.stack(weights)
 
 
-def largest_share(dtype: torch.dtype) -> float:
-    """What a share of a rank counts for at most in what it leaves: one less the smallest step below it."""
-    return 1.0 - torch.finfo(dtype).eps
+def _sum_of_row(values: Tensor, rows: Rows) -> Tensor:
+    """For each entry the sum of the values of its row, [E]."""
+    return _sum_rows(values[:, None], rows, leftovers=True).view(-1)[rows.target]
 
 
 def convolve_ranks(x: Tensor, weight: Tensor, ranks: Tensor, sequences: Sequences) -> Tensor:

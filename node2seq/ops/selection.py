@@ -21,6 +21,8 @@ def select(
     threshold: float | Tensor,
     joint: bool,
     added: Tensor | None = None,
+    *,
+    parallel: bool = False,
 ) -> Ranking:
     """Local selection, non-local selection and index ranking; every sequence keeps its length.
 
@@ -33,12 +35,13 @@ def select(
         threshold (float or torch.Tensor): β: a local neighbour stays if its score is larger; one for all
             targets, or one for each, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
-        added (torch.Tensor, optional): What edges that carry something add to each local score, [E].
+        added (torch.Tensor, optional): What the attributes of edges add to each local score, [E].
+        parallel (bool): Whether parallel edges have an entry each.
     """
     score = backend.score(query, key, sequences)
     ties = backend.precedence((key * key).sum(-1))
     local = (query, key, score if added is None else score + added, ties, sequences)
-    return select_by_score(backend, *local, candidates, threshold, joint, parallel=added is not None)
+    return select_by_score(backend, *local, candidates, threshold, joint, parallel=parallel)
 
 
 def select_by_score(

@@ -134,6 +134,22 @@ def test_extreme_scores_stay_finite(backend, dtype, scale):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [5.0, 15.0, 40.0])
+def test_confident_scores_keep_their_digits(backend, scale):
+    """float32 against float64 where one neighbour has nearly all of the first rank."""
+    sequences = ragged([2, 3, 9, 40], 40)
+    score = (scale * drawn(0, sequences.index.numel())).float().double()
+
+    def soft(score):
+        return step(backend, "soft_ranks")(score, sequences, 3)
+
+    exact, found = with_gradients(soft, score), with_gradients(soft, score.float())
+    assert_close(exact, with_gradients(lambda score: literal_ranks(score, sequences, 3), score))
+    for one, other in zip(found, exact, strict=True):
+        assert (one - other).abs().max() <= 1e-4 * other.abs().max()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_hub_keeps_its_digits(backend):
     """100,000 entries in float32 against float64."""
     sequences = ragged([100_000, 3], 100_000)

@@ -11,7 +11,8 @@ from torch_geometric.utils import is_torch_sparse_tensor, softmax
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.inputs import check_edge_values, edges_of, entries_of, sequences_of
+from node2seq.nn.conv.edge_inputs import check_edge_values
+from node2seq.nn.conv.inputs import edges_of, entries_of, sequences_of
 
 
 class NotScripted(nn.Module):
@@ -233,8 +234,8 @@ class SequenceMessages(NotScripted, MessagePassing):
         # The attention that explainers read: the softmax of the scores over each node's neighbours.
         with torch.no_grad():
             score = ops.reference.score(query, key, sequences)
-            if edges is not None:
-                score = score + edges.score(query, sequences)
+            added = None if edges is None else edges.score(query, sequences)
+            score = score if added is None else score + added
             alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)
             alpha = torch.cat([alpha, alpha.new_zeros(1)])[entry_of_edge]
 

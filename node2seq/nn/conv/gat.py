@@ -9,7 +9,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from node2seq import ops
 from node2seq.nn.conv.base import DeterministicConv, Neighbours
-from node2seq.nn.conv.inputs import check_edge_values
+from node2seq.nn.conv.edge_inputs import check_edge_values
 from node2seq.nn.dropout import Dropout
 
 

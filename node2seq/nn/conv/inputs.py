@@ -1,4 +1,7 @@
-"""What a layer is handed: options, features and edges in every form, checked; edges become sequences."""
+"""What a layer is handed: options, features and edges in every form, checked; edges become sequences.
+
+What edges carry is checked in :mod:`node2seq.nn.conv.edge_inputs`.
+"""
 
 from typing import Any
 
@@ -24,7 +27,8 @@ CHOICES = {
     "readout": ("max", "mean", "sum", "ranks"),
     "root": ("projected", "input", "none"),
     "nonlocal_order": ("joint", "local-first"),
-    "order": ("attention", "degree", "random"),
+    "order": ("attention", "degree", "random", "edge"),
+    "self_position": ("first", "last", "none"),
     "taps": ("full", "depthwise", "scalar"),
 }
 _AT_LEAST_ONE = {
@@ -61,6 +65,12 @@ def check_options(
         )
     for name, choices in CHOICES.items():
         check_choice(name, options[name], choices)
+    if options["self_position"] != "first" and options["order"] != "edge":
+        raise Node2SeqError(
+            f"self_position={options['self_position']!r} with order={options['order']!r}",
+            "this order has a place for the self entry",
+            "Leave it out, or use order='edge'",
+        )
     ops.check_backend(backend)
     if not isinstance(threshold, (int, float)) or threshold != threshold:
         raise Node2SeqError(
@@ -107,97 +117,6 @@ def check_size(size: Any) -> None:
     )
 
 
-def check_edges(
-    edge_index: Any, edge_weight: Any, edge_attr: Any, lin_edge: Linear | None, validate: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    """The weights and the attributes of the edges, or an error if the layer cannot work on them.
-
-    Args:
-        edge_index: The edges; a sparse adjacency may hold their weights or attributes.
-        edge_weight: The weight of each edge.
-        edge_attr: The attributes of each edge.
-        lin_edge (Linear, optional): What attributes are projected with.
-        validate (bool): Whether to look for NaN and infinity.
-    """
-    for name, given in (("edge_weight", edge_weight), ("edge_attr", edge_attr)):
-        if given is not None and not isinstance(given, Tensor):
-            raise Node2SeqError(
-                f"{name} is a {type(given).__name__}",
-                "it is a tensor with a row for each edge",
-                "Pass a tensor; the number of nodes goes by name, as size=(num_sources, num_targets)",
-            )
-    is_matrix = is_sparse(edge_index)
-    if is_matrix and (edge_weight is not None or edge_attr is not None):
-        raise Node2SeqError(
-            "edge_weight or edge_attr beside a sparse adjacency",
-            "the edges of a matrix have an order of their own",
-            "Pass them as the values of the matrix, or pass edge_index",
-        )
-    values = values_of(edge_index) if is_matrix else None
-    if values is not None:
-        edge_weight, edge_attr = (values, None) if values.dim() == 1 else (None, values)
-    if edge_attr is not None and edge_attr.dim() == 1:
-        edge_attr = edge_attr[:, None]
-    if (edge_attr is None) != (lin_edge is None):
-        raise Node2SeqError(
-            "no edge_attr" if edge_attr is None else f"edge_attr of shape {list(edge_attr.shape)}",
-            f"the layer was made with{'out' if lin_edge is None else ''} edge_dim",
-            "Pass the attributes of the edges, or make the layer with edge_dim=None"
-            if edge_attr is None
-            else f"Make the layer with edge_dim={edge_attr.size(-1)}",
-        )
-    is_list = isinstance(edge_index, Tensor) and not is_matrix and edge_index.dim() == 2
-    edges = edge_index.size(1) if is_list else None
-    for name, given, wanted in (
-        ("edge_weight", edge_weight, "[num_edges]"),
-        ("edge_attr", edge_attr, "[num_edges, edge_dim]"),
-    ):
-        if given is not None:
-            check_edge_values(name, given, wanted, edges, edge_index.device if is_list else None)
-            _check_finite(name, given, validate)
-    if edge_attr is not None and lin_edge is not None:
-        _check_width("edge_attr", edge_attr, lin_edge, "edge_dim")
-    return edge_weight, edge_attr
-
-
-def check_edge_values(
-    name: str, values: Tensor, wanted: str, edges: int | None, device: torch.device | None = None
-) -> None:
-    """Raises an error if these are no values of edges.
-
-    Args:
-        name (str): What they are called.
-        values (torch.Tensor): The values.
-        wanted (str): Their shape, in words.
-        edges (int, optional): How many edges there are.
-        device (torch.device, optional): Where they are.
-    """
-    if values.dim() != wanted.count(",") + 1 or (edges is not None and values.size(0) != edges):
-        raise Node2SeqError(
-            f"{name} has shape {list(values.shape)}",
-            "it has a row for each edge" if edges is None else f"there are {edges} edges",
-            f"Pass shape {wanted}, in the order of edge_index",
-        )
-    if values.is_complex() or (name == "edge_attr" and not values.is_floating_point()):
-        raise Node2SeqError(
-            f"{name} has dtype {values.dtype}", "it enters products with weights", f"Pass {name}.float()"
-        )
-    if device is not None and values.device != device:
-        raise Node2SeqError(
-            f"{name} on {values.device}", f"the edges are on {device}", f"Pass {name}.to(edge_index.device)"
-        )
-
-
-def _check_finite(name: str, values: Tensor, validate: bool) -> None:
-    if validate and not ops.is_tracing() and not bool(values.isfinite().all()):
-        edge = int((~values.isfinite()).nonzero()[0, 0])
-        raise Node2SeqError(
-            f"{name}[{edge}] is not finite",
-            "it would spread to every node that the edge leads to",
-            "Replace missing values before training, for instance with torch.nan_to_num",
-        )
-
-
 def needs_targets(root: str, order: str, hops: int) -> str | None:
     """Why a layer with such options cannot do without the features of the targets, if it cannot."""
     if root != "none":
@@ -235,8 +154,8 @@ def check_features(
             "the sources' features are what is convolved" if x_src is None else str(needs),
             "Pass the source nodes' features"
             if x_src is None
-            else "Pass the target nodes' features too, or make a layer of one hop with order='degree' or "
-            "'random' and root='none'",
+            else "Pass the target nodes' features too, or make a layer of one hop with order='degree', "
+            "'random' or 'edge' and root='none'",
         )
     is_one = x_src is x_dst
     _check_matrix("x" if is_one else "x_source", x_src, lin, x_src, validate)
@@ -278,7 +197,7 @@ def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> 
         raise Node2SeqError(
             f"{name} has dtype {x.dtype}", "features are multiplied with weights", "Pass x.float()"
         )
-    _check_width(name, x, lin, "in_channels: a tuple of two where sources and targets differ", like.size(-1))
+    check_width(name, x, lin, "in_channels: a tuple of two where sources and targets differ", like.size(-1))
     if validate and not ops.is_tracing() and not bool(x.isfinite().all()):
         x = ops.dense(x)
         place = (~x.isfinite()).nonzero()[0].tolist()
@@ -289,8 +208,8 @@ def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> 
         )
 
 
-def _check_width(name: str, x: Any, lin: Linear, option: str, lazy_width: int | None = None) -> None:
-    """The channels; a projection without weights takes the width given, or any."""
+def check_width(name: str, x: Any, lin: Linear, option: str, lazy_width: int | None = None) -> None:
+    """Raises an error for a width that a projection cannot take; one without weights takes the one given."""
     is_lazy = isinstance(lin.weight, UninitializedParameter)
     width = lin.weight.size(-1) if not is_lazy else x.size(-1) if lazy_width is None else lazy_width
     if x.size(-1) != width:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,8 @@ from torch_geometric.utils import is_torch_sparse_tensor
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import SequenceMessages, has_message_hooks
+from node2seq.nn.conv.edge_inputs import check_edge_order, check_edges
 from node2seq.nn.conv.inputs import (
-    check_edges,
     check_features,
     check_not_traced,
     check_options,
@@ -35,44 +35,7 @@ from node2seq.nn.conv.ranks import (
     taps_of_heads,
     threshold_of_heads,
 )
-
-
-class Trace(NamedTuple):
-    """What the layer did at each node. Entry e of node i lies at ``ptr[i] <= e < ptr[i + 1]``, best first.
-
-    Of several graphs at once it is the trace of their disjoint union: node i of graph b is node b N + i. Each
-    of H heads has a graph of its own: node i of head h of graph b is node (b H + h) N + i.
-    """
-
-    ptr: Tensor
-    """Where each node's sequence starts, and where the last one ends, [N + 1]."""
-    index: Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The source node of each entry, [E]."""
-    scores: Tensor
-    """Its score, [E]."""
-    is_nonlocal: Tensor
-    """Whether it was taken from several hops away, [E]."""
-    winner: Tensor | None
-    """For ``readout="max"``: the window that won each channel, [N, D]. It starts at ``ptr[i] + winner``."""
-    edge: Tensor | None = None
-    """Where edges carry something: the edge of each entry as it is listed, or −1 for none, [E]."""
-    ranks: Tensor | None = None
-    """For ``readout="ranks"``: the share of each entry at each of the first ranks, [K, E]."""
-
-    @classmethod
-    def of(
-        cls,
-        ranking: ops.Ranking,
-        winner: Tensor | None,
-        edges: ops.EdgeValues | None,
-        graphs: int,
-        ranks: ops.Ranks | None = None,
-    ) -> "Trace":
-        """The trace of a ranking and of what was read out."""
-        node, score, entry = ranking
-        edge = None if edges is None else edges.edge_of(entry, graphs)
-        shares = None if ranks is None else ranks.at_positions().detach()
-        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner, edge, shares)
+from node2seq.nn.conv.trace import Trace
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,9 +94,9 @@ class Node2SeqConv(SequenceMessages):
     :math:`\bar{\mathbf{x}}_i^{\top} (\bar{\mathbf{x}}_j + \mathbf{W}_e \mathbf{a})`, and the row that is
     convolved :math:`w (\bar{\mathbf{x}}_j + \mathbf{W}_e \mathbf{a})`: attributes enter both, as in
     :class:`torch_geometric.nn.TransformerConv`, and weights the row alone. Parallel edges have an entry each
-    then; where these tie, the one that is listed first goes first. Where edges carry nothing, a duplicate
-    counts once. The self entry has weight 1 and no attributes, and replaces listed self loops; non-local
-    nodes have weight 1 and no attributes too.
+    then, and so they have with ``edge_order``; where these tie, the one that is listed first goes first.
+    Where edges carry nothing, a duplicate counts once. The self entry has weight 1 and no attributes, and
+    replaces listed self loops; non-local nodes have weight 1 and no attributes too.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or :obj:`-1` to derive it from the first input.
@@ -154,8 +117,12 @@ class Node2SeqConv(SequenceMessages):
             before the others (:obj:`"local-first"`). (default: :obj:`"joint"`)
         order (str): What the chosen neighbours are sorted by: :obj:`"attention"`, as above;
             :obj:`"degree"`, a fixed order by the number of sequences that a node stands in, ties by these
-            sequences' lengths together, then by id, like the node ranking of PATCHY-SAN; or :obj:`"random"`,
-            a fixed order drawn once when the parameters are. (default: :obj:`"attention"`)
+            sequences' lengths together, then by id, like the node ranking of PATCHY-SAN; :obj:`"random"`,
+            a fixed order drawn once when the parameters are; or :obj:`"edge"`, the number on each edge that
+            ``forward`` gets as ``edge_order``, largest first, such as its time. Non-local nodes have no such
+            number and come last. (default: :obj:`"attention"`)
+        self_position (str): With ``order="edge"``: whether the self entry, which is no edge, goes
+            :obj:`"first"` or :obj:`"last"`, or there is :obj:`"none"`. (default: :obj:`"first"`)
         taps (str): What each tap of the convolution is: a matrix (:obj:`"full"`, as above), one weight per
             channel (:obj:`"depthwise"`) or one weight (:obj:`"scalar"`). The last two start at
             :math:`1 / K`, the mean of each window, and have far fewer weights to learn from few labels.
@@ -187,7 +154,8 @@ class Node2SeqConv(SequenceMessages):
           :math:`((|\mathcal{V}_s|, C_s), (|\mathcal{V}_t|, C_t))` if bipartite, each with a leading dimension
           for several graphs with the same edges, edge indices
           :math:`(2, |\mathcal{E}|)` or a sparse adjacency :math:`(|\mathcal{V}_t|, |\mathcal{V}_s|)`,
-          edge weights :math:`(|\mathcal{E}|)`, edge attributes :math:`(|\mathcal{E}|, D_e)`
+          edge weights :math:`(|\mathcal{E}|)`, edge attributes :math:`(|\mathcal{E}|, D_e)`, numbers to
+          sort the edges by :math:`(|\mathcal{E}|)`
         - **output:** node features :math:`(|\mathcal{V}_t|, D)`; with ``return_trace=True`` also a
           :class:`Trace`
     """
@@ -206,6 +174,7 @@ class Node2SeqConv(SequenceMessages):
         root: str = "projected",
         nonlocal_order: str = "joint",
         order: str = "attention",
+        self_position: str = "first",
         taps: str = "full",
         edge_dim: int | None = None,
         soft: bool | None = None,
@@ -231,6 +200,7 @@ class Node2SeqConv(SequenceMessages):
             root=root,
             nonlocal_order=nonlocal_order,
             order=order,
+            self_position=self_position,
             taps=taps,
             edge_dim=edge_dim,
         )
@@ -242,11 +212,11 @@ class Node2SeqConv(SequenceMessages):
         self.threshold: float | Tensor = float(threshold)  # or one for each of R runs, [R]
         self.root = root
         self.nonlocal_order = nonlocal_order
-        self.order = order
+        self.order, self.self_position = order, self_position
         self.taps = taps
         self.edge_dim = edge_dim
         self.soft, self.scores, self.score_channels, self.temperature, self.heads = ranks
-        self.add_self_loops = add_self_loops
+        self.add_self_loops = add_self_loops and self_position != "none"
         self.backend = backend
         self.validate = validate
 
@@ -297,6 +267,7 @@ class Node2SeqConv(SequenceMessages):
         edge_weight: OptTensor = None,
         edge_attr: OptTensor = None,
         *,
+        edge_order: OptTensor = None,
         size: Size = None,
         return_trace: bool = False,
         return_attention_weights: bool = False,
@@ -312,6 +283,9 @@ class Node2SeqConv(SequenceMessages):
                 as its values, unless these are all ones.
             edge_attr (torch.Tensor, optional): The attributes of each edge, for a layer with ``edge_dim``. A
                 sparse adjacency holds them as the rows of its values.
+            edge_order (torch.Tensor, optional): The number of each edge that its target sorts it by, for a
+                layer with ``order="edge"``. Of float64 or whole numbers where 32 bits are too few, as for
+                the seconds of a timestamp.
             size ((int, int), optional): The number of nodes on each side of a bipartite graph.
             return_trace (bool): Whether to return a :class:`Trace` as well.
             return_attention_weights (bool): Whether to return ``(edge_index, scores)`` as well: the edges
@@ -321,7 +295,8 @@ class Node2SeqConv(SequenceMessages):
         check_not_traced()
         check_size(size)
         values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
-        carries = values[0] is not None or values[1] is not None
+        edge_order = check_edge_order(edge_index, edge_order, self.order)
+        carries = any(value is not None for value in (*values, edge_order))
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
@@ -336,7 +311,7 @@ class Node2SeqConv(SequenceMessages):
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
-            sequences, edges = self._sequences(edge_index, key, query, *values)
+            sequences, edges = self._sequences(edge_index, key, query, *values, edge_order)
             weight = self.weight if self.taps == "full" else self._tap_matrices()
             ranks = winner = None
             if has_ranks:
@@ -374,7 +349,7 @@ class Node2SeqConv(SequenceMessages):
             # Traced where nobody reads it, it would be one of the compiled graph's inputs all the same.
             threshold=self.threshold if self.hops > 1 else 0.0,
             joint=self.nonlocal_order == "joint",
-            order=self.order,
+            order="edge-self-last" if self.self_position == "last" else self.order,
             seed=self.order_seed,
             edges=edges,
             then=then,
@@ -453,13 +428,19 @@ class Node2SeqConv(SequenceMessages):
         return torch.stack(pair if self._source == 0 else pair[::-1]), ranking.score
 
     def _sequences(
-        self, edge_index: Adj, key: Tensor, query: Tensor, edge_weight: OptTensor, edge_attr: OptTensor
+        self,
+        edge_index: Adj,
+        key: Tensor,
+        query: Tensor,
+        edge_weight: OptTensor,
+        edge_attr: OptTensor,
+        edge_order: OptTensor,
     ) -> tuple[ops.Sequences, ops.EdgeValues | None]:
         """Each target's neighbours, and what the edges from them carry."""
-        carries = edge_weight is not None or edge_attr is not None
+        carries = any(values is not None for values in (edge_weight, edge_attr, edge_order))
         if carries and ops.is_exporting():
             raise Node2SeqError(
-                "edge_weight or edge_attr in what is exported",
+                "edge_weight, edge_attr or edge_order in what is exported",
                 "the layer is exported for edges that carry nothing",
                 "Use torch.compile instead",
             )
@@ -478,7 +459,7 @@ class Node2SeqConv(SequenceMessages):
         attr = None
         if self.lin_edge is not None and edge_attr is not None:
             attr = ops.project(self.lin_edge, edge_attr).to(key.dtype)
-        return sequences, ops.EdgeValues(entries_of(edge_index, **graph), weight, attr)
+        return sequences, ops.EdgeValues(entries_of(edge_index, **graph), weight, attr, edge_order)
 
     def _tap_matrices(self) -> Tensor:
         """Weights of single channels, or of all channels at once, as one matrix per tap, [K, D, D]."""

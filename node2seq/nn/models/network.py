@@ -21,6 +21,9 @@ from node2seq.nn.conv.gin import GINEConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.options import build
 
+# What networks take of the options of ``readout="ranks"`` and ``order="edge"``.
+OF_RANKS = ("soft", "scores", "score_channels", "temperature", "self_position")
+
 
 class Edges(NamedTuple):
     """The edges of a graph and what they carry."""
@@ -31,6 +34,8 @@ class Edges(NamedTuple):
     """The weight of each edge, [edges]."""
     attr: Tensor | None = None
     """The attributes of each edge, [edges, edge_dim]."""
+    order: Tensor | None = None
+    """The number that each edge is sorted by, [edges]."""
 
 
 def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
@@ -48,7 +53,7 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
     if isinstance(conv, GINEConv):
         return conv(x, edges.index, edges.attr)
     if isinstance(conv, Node2SeqConv):
-        return conv(x, edges.index, edges.weight, edges.attr)
+        return conv(x, edges.index, edges.weight, edges.attr, edge_order=edges.order)
     return conv(x, edges.index) if edges.weight is None else conv(x, edges.index, edges.weight)
 
 
@@ -57,7 +62,7 @@ class Network(NotScripted):
 
     A subclass names the dataclass of its options and makes its layers in ``_make_layers``. Unless it says
     otherwise, there are two: dropout, a layer, ReLU, dropout, a layer. ``carried`` names what it takes of
-    ``edge_weight`` and ``edge_attr``.
+    ``edge_weight``, ``edge_attr`` and ``edge_order``.
 
     Args:
         in_channels (int): Size of each input sample, or -1 to derive it from the first input.
@@ -139,7 +144,9 @@ class Network(NotScripted):
 
     @classmethod
     def check_carries(cls, names: Iterable[str]) -> None:
-        """Raises an error if the network does not take one of ``edge_weight`` and ``edge_attr``."""
+        """Raises an error if the network does not take one of ``edge_weight``, ``edge_attr`` and
+        ``edge_order``.
+        """
         for name in names:
             if name not in cls.carried:
                 others = sorted(other.__name__ for other in _subclasses(Network) if name in other.carried)
@@ -147,7 +154,7 @@ class Network(NotScripted):
                     f"{name} for {cls.__name__}",
                     "this network does not read what edges carry"
                     if not cls.carried
-                    else f"of what edges carry, this network reads {' and '.join(cls.carried)} alone",
+                    else f"of what edges carry, this network reads {_listed(cls.carried)} alone",
                     f"Leave it out, or use one of {', '.join(others)}",
                 )
 
@@ -158,10 +165,11 @@ class Network(NotScripted):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
+        edge_order: Tensor | None = None,
         n_id: Tensor | None = None,
     ) -> Tensor:
         """The node embeddings before the last layer, [N, H]; see :meth:`forward`."""
-        return self._embed(x, self._edges(edge_index, edge_weight, edge_attr), n_id)
+        return self._embed(x, self._edges(edge_index, edge_weight, edge_attr, edge_order), n_id)
 
     def forward(
         self,
@@ -170,6 +178,7 @@ class Network(NotScripted):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
+        edge_order: Tensor | None = None,
         n_id: Tensor | None = None,
     ) -> Tensor:
         """The logits of each class, [N, out_channels].
@@ -180,13 +189,21 @@ class Network(NotScripted):
             edge_weight (torch.Tensor, optional): The weight of each edge, for a network that takes it.
             edge_attr (torch.Tensor, optional): The attributes of each edge, for a network that was made with
                 ``edge_dim``.
+            edge_order (torch.Tensor, optional): The number that each edge is sorted by, for a network with
+                ``order="edge"``.
             n_id (torch.Tensor, optional): The nodes' ids in the graph that this is a part of, so that dropout
                 drops the same elements however batches are cut.
         """
-        return self._classify(x, self._edges(edge_index, edge_weight, edge_attr), n_id)
+        return self._classify(x, self._edges(edge_index, edge_weight, edge_attr, edge_order), n_id)
 
-    def _edges(self, edge_index: Any, edge_weight: Tensor | None, edge_attr: Tensor | None) -> Edges:
-        given = {"edge_weight": edge_weight, "edge_attr": edge_attr}
+    def _edges(
+        self,
+        edge_index: Any,
+        edge_weight: Tensor | None,
+        edge_attr: Tensor | None,
+        edge_order: Tensor | None,
+    ) -> Edges:
+        given = {"edge_weight": edge_weight, "edge_attr": edge_attr, "edge_order": edge_order}
         self.check_carries([name for name, values in given.items() if values is not None])
         if (edge_attr is None) != (self.edge_dim is None):
             raise Node2SeqError(
@@ -196,7 +213,7 @@ class Network(NotScripted):
             )
         if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_csc:
             edge_index = edge_index.to_sparse_csr()  # the layers of PyG take no columns
-        return Edges(edge_index, edge_weight, edge_attr)
+        return Edges(edge_index, edge_weight, edge_attr, edge_order)
 
     def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         return F.relu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges))
@@ -210,6 +227,11 @@ def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Mo
     if in_channels == -1:
         return torch_geometric.nn.Linear(in_channels, out_channels, bias)
     return nn.Linear(in_channels, out_channels, bias)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Names as a sentence has them."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
 def _subclasses(cls: type) -> list[type]:

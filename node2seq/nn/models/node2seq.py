@@ -9,11 +9,14 @@ from torch import Tensor, nn
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Edges, ThreeLayers, convolve
+from node2seq.nn.models.network import OF_RANKS, Edges, ThreeLayers, convolve
 
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "none": lambda x: x}
 # The options that the layer takes by the same names, besides the backend.
-OF_LAYER = ("kernel_size", "readout", "hops", "threshold", "root", "nonlocal_order", "order", "taps")
+OF_LAYER = (
+    *("kernel_size", "readout", "hops", "threshold", "root", "nonlocal_order", "order", "taps"),
+    *OF_RANKS,
+)
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,18 @@ class Node2SeqOptions:
     hidden_channels: int
     position: Literal[1, 2, 3] = 2
     kernel_size: int = 3
-    readout: Literal["max", "mean", "sum"] = "max"
+    readout: Literal["max", "mean", "sum", "ranks"] = "max"
     hops: int = 1
     threshold: float = 0.0
     root: Literal["projected", "input", "none"] = "projected"
     nonlocal_order: Literal["joint", "local-first"] = "joint"
-    order: Literal["attention", "degree", "random"] = "attention"
+    order: Literal["attention", "degree", "random", "edge"] = "attention"
     taps: Literal["full", "depthwise", "scalar"] = "full"
+    soft: bool | None = None
+    scores: Literal["own", "shared"] | None = None
+    score_channels: int = 8
+    temperature: float = 1.0
+    self_position: Literal["first", "last", "none"] = "first"
     conv_scale: float = 1.0
     skip: Literal["sum", "concat"] = "sum"
     activation: Literal["relu", "elu", "none"] = "relu"
@@ -72,17 +80,26 @@ class Node2Seq(ThreeLayers):
         out_channels (int): Number of classes.
         position (int): Which of the three layers is the Node2Seq layer: 1, 2 or 3. (default: :obj:`2`)
         kernel_size (int): Taps of the Node2Seq layer. (default: :obj:`3`)
-        readout (str): Its readout: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`. (default: :obj:`"max"`)
+        readout (str): Its readout: :obj:`"max"`, :obj:`"mean"`, :obj:`"sum"` or :obj:`"ranks"`.
+            (default: :obj:`"max"`)
         hops (int): How far away its neighbours may be. (default: :obj:`1`)
         threshold (float): The score a neighbour has to exceed to stay. (default: :obj:`0.0`)
         root (str): :obj:`"projected"`, :obj:`"input"` or :obj:`"none"`; see :class:`Node2SeqConv`.
             (default: :obj:`"projected"`)
         nonlocal_order (str): :obj:`"joint"` or :obj:`"local-first"`; see :class:`Node2SeqConv`.
             (default: :obj:`"joint"`)
-        order (str): What its neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"` or
-            :obj:`"random"`; see :class:`Node2SeqConv`. (default: :obj:`"attention"`)
+        order (str): What its neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"`,
+            :obj:`"random"` or :obj:`"edge"`; see :class:`Node2SeqConv`. (default: :obj:`"attention"`)
         taps (str): What each tap of its convolution is: :obj:`"full"`, :obj:`"depthwise"` or
             :obj:`"scalar"`; see :class:`Node2SeqConv`. (default: :obj:`"full"`)
+        soft (bool, optional): For ranks: whether they are soft, so that the order is learned; by default
+            where it is by attention. (default: :obj:`None`)
+        scores (str, optional): For soft ranks: :obj:`"own"` or :obj:`"shared"`; see :class:`Node2SeqConv`.
+            (default: :obj:`None`)
+        score_channels (int): The channels of scores of their own. (default: :obj:`8`)
+        temperature (float): For soft ranks: what the scores are divided by. (default: :obj:`1.0`)
+        self_position (str): With ``order="edge"``: where a node itself stands among its neighbours,
+            :obj:`"first"`, :obj:`"last"` or :obj:`"none"`. (default: :obj:`"first"`)
         conv_scale (float): Factor on the initial weights of the convolution. (default: :obj:`1.0`)
         skip (str): How the first two outputs are combined: :obj:`"sum"` or :obj:`"concat"`.
             (default: :obj:`"sum"`)
@@ -96,7 +113,7 @@ class Node2Seq(ThreeLayers):
 
     Options = Node2SeqOptions
     reads_sparse_rows = True
-    carried = ("edge_weight", "edge_attr")
+    carried = ("edge_weight", "edge_attr", "edge_order")
     activation: str
 
     def _make_layers(self, options: Any) -> None:

@@ -17,7 +17,7 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Edges, Network, convolve
+from node2seq.nn.models.network import OF_RANKS, Edges, Network, convolve
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,16 @@ class ResidualNode2SeqOptions(ResidualOptions):
     """The options of :class:`ResidualNode2Seq`."""
 
     kernel_size: int = 3
-    readout: Literal["max", "mean", "sum"] = "max"
+    readout: Literal["max", "mean", "sum", "ranks"] = "max"
     hops: int = 1
     threshold: float = 0.0
-    order: Literal["attention", "degree", "random"] = "attention"
+    order: Literal["attention", "degree", "random", "edge"] = "attention"
     taps: Literal["full", "depthwise", "scalar"] = "full"
+    soft: bool | None = None
+    scores: Literal["own", "shared"] | None = None
+    score_channels: int = 8
+    temperature: float = 1.0
+    self_position: Literal["first", "last", "none"] = "first"
 
 
 class ResidualNode2Seq(ResidualNetwork):
@@ -150,22 +155,32 @@ class ResidualNode2Seq(ResidualNetwork):
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         kernel_size (int): Taps of the Node2Seq layers. (default: :obj:`3`)
-        readout (str): Their readout: :obj:`"max"`, :obj:`"mean"` or :obj:`"sum"`. (default: :obj:`"max"`)
+        readout (str): Their readout: :obj:`"max"`, :obj:`"mean"`, :obj:`"sum"` or :obj:`"ranks"`.
+            (default: :obj:`"max"`)
         hops (int): How far away neighbours may be. (default: :obj:`1`)
         threshold (float): The score a neighbour has to exceed to stay. (default: :obj:`0.0`)
-        order (str): What neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"` or :obj:`"random"`.
+        order (str): What neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"`, :obj:`"random"`, or
+            the number on each edge that is passed as ``edge_order``, :obj:`"edge"`.
             (default: :obj:`"attention"`)
         taps (str): What each tap of the convolution is: :obj:`"full"`, :obj:`"depthwise"` or
             :obj:`"scalar"`; see :class:`Node2SeqConv`. (default: :obj:`"full"`)
+        soft (bool, optional): For ranks: whether they are soft, so that the order is learned; by default
+            where it is by attention. (default: :obj:`None`)
+        scores (str, optional): For soft ranks: :obj:`"own"` or :obj:`"shared"`; see :class:`Node2SeqConv`.
+            (default: :obj:`None`)
+        score_channels (int): The channels of scores of their own. (default: :obj:`8`)
+        temperature (float): For soft ranks: what the scores are divided by. (default: :obj:`1.0`)
+        self_position (str): With ``order="edge"``: where a node itself stands among its neighbours,
+            :obj:`"first"`, :obj:`"last"` or :obj:`"none"`. (default: :obj:`"first"`)
         edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
     Options = ResidualNode2SeqOptions
     reads_sparse_rows = True
-    carried = ("edge_weight", "edge_attr")
+    carried = ("edge_weight", "edge_attr", "edge_order")
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
-        names = ("kernel_size", "readout", "hops", "threshold", "order", "taps", "backend")
+        names = ("kernel_size", "readout", "hops", "threshold", "order", "taps", "backend", *OF_RANKS)
         own = {name: getattr(options, name) for name in names}
         return Node2SeqConv(channels, channels, edge_dim=self.edge_dim, bias=False, **own)
 

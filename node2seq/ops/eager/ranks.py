@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.eager.aggregate import bag_sum, split_bags_once
 from node2seq.ops.eager.ranking import score
-from node2seq.ops.reference import largest_share
+from node2seq.ops.reference import LEAST_LEFT
 from node2seq.ops.sequences import Sequences, multiply
 
 
@@ -55,7 +55,7 @@ class _SoftRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, score: Tensor, sequences: Sequences, count: int) -> Tensor:
-        rows, most = sequences.rows, largest_share(score.dtype)
+        rows = sequences.rows
         length = rows.length()
         out = score.new_empty(count, score.numel())
         value = score.clone()
@@ -65,7 +65,8 @@ class _SoftRanks(torch.autograd.Function):
             total = _segments(share, sequences, "sum")
             # Nothing stands at a rank that the sequence is too short for: a share of zero.
             share *= (1 / total).masked_fill_(length <= t, 0.0)[rows.target]
-            value += torch.log1p(-share.clamp(max=most))
+            if t + 1 < count:
+                value += _left_by(share, sequences)[0].clamp_(min=LEAST_LEFT).log_()
         ctx.sequences = sequences
         ctx.save_for_backward(out)
         return out
@@ -74,12 +75,39 @@ class _SoftRanks(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (ranks,), sequences = ctx.saved_tensors, ctx.sequences
-        most, target = largest_share(grad.dtype), sequences.rows.target
-        left = torch.zeros_like(grad[0])  # the gradient of a_{t+1}
+        target = sequences.rows.target
+        behind = None  # the gradient of a_{t+1}
         for share, own in zip(reversed(ranks.unbind()), reversed(grad.unbind()), strict=True):
-            own = own - (left / (1 - share)).masked_fill_(share > most, 0.0)
-            left = left + share * (own - _segments(share * own, sequences, "sum")[target])
-        return left, None, None
+            found = share * (own - _segments(share * own, sequences, "sum")[target])
+            behind = found if behind is None else behind + found + _gradient_of_left(share, behind, sequences)
+        assert behind is not None
+        return behind, None, None
+
+
+def _left_by(share: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor]:
+    """1 − p of each entry, and which have more than half of their sequence's rank: one at most.
+
+    Of these it is the sum of the others' shares: subtracted, all digits could be lost.
+    """
+    is_large = share > 0.5
+    others = _segments(share.masked_fill(is_large, 0.0), sequences, "sum")[sequences.rows.target]
+    return torch.where(is_large, others, 1 - share), is_large
+
+
+def _gradient_of_left(share: Tensor, grad: Tensor, sequences: Sequences) -> Tensor:
+    """The gradient of log(1 − p) to what p is the softmax of.
+
+    That of entry j is −p_j to itself and p_j p_k / (1 − p_j) to any other k: nothing is subtracted that is
+    large where 1 − p_j is small.
+    """
+    target = sequences.rows.target
+    left, is_large = _left_by(share, sequences)
+    grad = grad.masked_fill(left < LEAST_LEFT, 0.0)  # there the logarithm is constant
+    part = grad * share / left.clamp_(min=LEAST_LEFT)
+    of_large, of_others = part.masked_fill(~is_large, 0.0), part.masked_fill(is_large, 0.0)
+    from_others = _segments(of_others, sequences, "sum")[target] - of_others
+    from_large = _segments(of_large, sequences, "sum")[target].masked_fill_(is_large, 0.0)
+    return share * (from_others + from_large - grad)
 
 
 class _ConvolveRanks(torch.autograd.Function):
