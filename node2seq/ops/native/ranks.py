@@ -14,7 +14,7 @@ from node2seq.ops.native.plan import CpuPlan, layout_of
 from node2seq.ops.native.runtime import Scratch, run
 from node2seq.ops.native.window_sum import multiply_in_parts
 from node2seq.ops.ranking import Layout
-from node2seq.ops.reference import largest_share
+from node2seq.ops.reference import LEAST_LEFT
 from node2seq.ops.sequences import Sequences
 
 
@@ -111,7 +111,7 @@ class _SoftRanks(torch.autograd.Function):
 
 def _least(value: Tensor) -> Any:
     """What a share leaves at least, in the precision of the values."""
-    return (1 - value.new_tensor(largest_share(value.dtype))).numpy()[()]
+    return value.new_tensor(LEAST_LEFT).numpy()[()]
 
 
 class _ConvolveRanks(torch.autograd.Function):

@@ -86,7 +86,7 @@ def test_shares_close_to_one(scale):
                 share = value.softmax(0) if rank < value.numel() else torch.zeros_like(value)
                 shares.append(share)
                 others = share * (1 - torch.eye(value.numel(), dtype=torch.float64))  # row i lacks entry i
-                value = value + others.sum(1).clamp(min=torch.finfo(torch.float64).eps).log()
+                value = value + others.sum(1).clamp(min=reference.LEAST_LEFT).log()
             found.append(torch.stack(shares))
         return torch.cat(found, dim=1)
 
