@@ -44,7 +44,7 @@ CONSTRUCTION = [
     ),
     (
         {"readout": "median"},
-        "readout='median': there is no such choice. Choose one of 'max', 'mean', 'sum'.",
+        "readout='median': there is no such choice. Choose one of 'max', 'mean', 'sum', 'ranks'.",
     ),
     (
         {"root": "own"},
@@ -56,7 +56,7 @@ CONSTRUCTION = [
     ),
     (
         {"order": "age"},
-        "order='age': there is no such choice. Choose one of 'attention', 'degree', 'random'.",
+        "order='age': there is no such choice. Choose one of 'attention', 'degree', 'random', 'edge'.",
     ),
     (
         {"threshold": float("nan")},
@@ -212,7 +212,7 @@ def test_several_hops_need_a_square_graph():
 
 NEEDED = (
     "root='projected' adds each target's own features. Pass the target nodes' features too, or make a layer "
-    "of one hop with order='degree' or 'random' and root='none'."
+    "of one hop with order='degree', 'random' or 'edge' and root='none'."
 )
 MATRIX = (
     "node features are a matrix, or one for each of several graphs with the same edges. "

@@ -152,7 +152,7 @@ def test_the_docstring_has_the_paper_the_equations_the_arguments_and_the_shapes(
     text = inspect.getdoc(Node2SeqConv)
     assert text is not None
     assert "https://arxiv.org/abs/2101.01849" in text
-    assert text.count(".. math::") == 2
+    assert text.count(".. math::") == 3
     arguments, shapes = text.split("Args:")[1].split("Shapes:")
     for name in inspect.signature(Node2SeqConv).parameters:
         assert f"\n    {name} (" in arguments or f"\n    **{name} (" in arguments, name

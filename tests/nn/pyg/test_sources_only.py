@@ -87,7 +87,7 @@ def test_what_needs_the_targets_says_so(options, reason):
     with pytest.raises(Node2SeqError) as error:
         conv((features(), None), BIPARTITE, size=(9, 6))
     assert reason in str(error.value)
-    assert "order='degree' or 'random'" in str(error.value)
+    assert "order='degree', 'random' or 'edge'" in str(error.value)
     assert "root='none'" in str(error.value)
 
 
