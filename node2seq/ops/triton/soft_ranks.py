@@ -20,14 +20,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.ranking import Layout
+from node2seq.ops.reference import LEAST_LEFT
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.attention import entries_here, rows_here
 from node2seq.ops.triton.launch import cdiv, launch, plain
 from node2seq.ops.triton.plan import Work, plan_of
 from node2seq.ops.triton.work_items import item
 
-# A rank leaves at least so much of each entry to those behind it, so that the logarithm is finite.
-LEAST_LEFT = 1e-30
 # So many entries are held by a program, of several rows where they are short: 8 in each thread.
 _PER_PROGRAM, _WARPS = 512, 2
 # What is known of each part of a hub: the largest value, how often it occurs and the sum of the others; and

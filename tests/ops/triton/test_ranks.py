@@ -93,16 +93,13 @@ def test_shares_close_to_one(scale: float):
         return backend.soft_ranks(score, sequences, 3)
 
     found = gradients(partial(run, fused), [score], direction, torch.float32)
-    least = torch.finfo(torch.float32).eps
-    expected = gradients(
-        lambda score: literally(score, sequences, 3, least), [score], direction, torch.float64
-    )
+    expected = gradients(lambda score: literally(score, sequences, 3), [score], direction, torch.float64)
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all()
         assert (one - other).abs().max() < 2e-6 * max(1.0, float(other.abs().max()))
 
 
-def literally(score: Tensor, sequences: ops.Sequences, count: int, least: float) -> Tensor:
+def literally(score: Tensor, sequences: ops.Sequences, count: int) -> Tensor:
     """Row by row; what each share leaves is the sum of all others."""
     found = []
     for value in score.split(sequences.rows.length().tolist()):
@@ -111,7 +108,7 @@ def literally(score: Tensor, sequences: ops.Sequences, count: int, least: float)
             share = value.softmax(0) if rank < value.numel() else torch.zeros_like(value)
             shares.append(share)
             others = share.expand(value.numel(), -1) * (1 - torch.eye(value.numel(), device=share.device))
-            value = value + others.sum(1).clamp(min=least).log()
+            value = value + others.sum(1).clamp(min=reference.LEAST_LEFT).log()
         found.append(torch.stack(shares))
     return torch.cat(found, dim=1)
 
