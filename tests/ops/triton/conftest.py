@@ -7,7 +7,9 @@ so that small graphs have hubs. Tests marked ``gpu`` do without all of it: they 
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -66,6 +68,32 @@ def filled_memory(request: pytest.FixtureRequest, start: None) -> Iterator[None]
 def bounds(start: None) -> Iterator[None]:
     """Where kernels are interpreted, an address outside of every tensor is an error."""
     with watched() if IS_INTERPRETED else nullcontext():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def language_patched_once() -> Iterator[None]:
+    """Functions that an interpreted kernel calls leave Triton's language as the kernel has it.
+
+    The interpreter would look through every name of the language for each call, to replace what the kernel's
+    launch has replaced already: half of its time.
+    """
+    if not IS_INTERPRETED or find_spec("triton") is None:
+        yield
+        return
+    from triton import language
+    from triton.runtime import interpreter
+
+    patch_language = interpreter._patch_lang
+
+    def patch_once(function: Any) -> Any:
+        names = function.__globals__.values()
+        seen = [module for module in (language, language.core) if any(name is module for name in names)]
+        if any(language.core.is_builtin(module.load) for module in seen):
+            return patch_language(function)
+        return interpreter._LangPatchScope()  # nothing to take back
+
+    with patch.object(interpreter, "_patch_lang", patch_once):
         yield
 
 
