@@ -30,8 +30,7 @@ from node2seq.data import (
 )
 from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
-from node2seq.data.splits import CLASSIFICATION
-from node2seq.data.summary import described_target
+from node2seq.data.summary import COUNTED, described_target
 from node2seq.runs.graph import read_source
 
 _MOST_CLASSES_SHOWN = 12
@@ -132,8 +131,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"components         {summary.components}; the largest has {summary.largest_component} nodes"
     yield f"features           {summary.features}"
     known = f"{summary.labelled} of {summary.nodes} nodes labelled"
-    if summary.task == CLASSIFICATION:
-        yield f"classes            {summary.classes}; {known}"
+    if summary.task in COUNTED:
+        yield f"{COUNTED[summary.task]:<18} {summary.classes}; {known}"
     else:
         yield f"to predict         {described_target(summary.target)}; {known}"
     counts = sorted(summary.class_counts.items(), key=lambda item: -item[1])

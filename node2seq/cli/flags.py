@@ -136,8 +136,9 @@ def _metric() -> Any:
     return flag(
         None,
         "What the epoch is chosen by: accuracy, balanced-accuracy, macro-f1, roc-auc or average-precision of "
-        "classes; r2, mae or rmse of numbers.",
-        shown="r2 for numbers, roc-auc for two unequal classes of your own graph, otherwise accuracy",
+        "classes; r2, mae or rmse of numbers; micro-f1, macro-f1 or accuracy of several labels.",
+        shown="r2 for numbers, micro-f1 for several labels, roc-auc for two unequal classes of your own "
+        "graph, otherwise accuracy",
     )
 
 
@@ -160,10 +161,20 @@ class GraphFlags:
     name: str | None = flag(None, "Data set (see `node2seq data list`).", shown=False, positional=True)
     edges: Path | None = flag(None, "File of edges.", shown=False, panel=_OWN)
     nodes: Path | None = flag(None, "File of nodes.", shown=False, panel=_OWN)
-    label: str | None = flag(None, "Column of --nodes to predict.", shown=False, panel=_OWN)
+    label: str | None = flag(
+        None,
+        "Column of --nodes to predict; several columns of zeros and ones, separated by commas, are several "
+        "labels for each node.",
+        shown=False,
+        panel=_OWN,
+    )
+    label_separator: str | None = flag(
+        None, "What separates several labels in a cell of --label, such as ';'.", shown="none", panel=_OWN
+    )
     task: str | None = flag(
         None,
-        "What to predict: classification, a class; regression, the number itself.",
+        "What to predict: classification, a class; regression, the number itself; multi-label, several "
+        "labels.",
         shown="regression for a --label of many different numbers",
         panel=_OWN,
     )
@@ -303,11 +314,13 @@ class EvaluateFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictFlags:
-    """Predict every node's class or number: of the graph that a run was trained on, or of a new one."""
+    """Predict every node: those of the graph that a run was trained on, or of a new one."""
 
     run: Path = _run_folder()
     out: Path = flag(
-        ..., "Table to write, .csv, .tsv or .parquet: id, label, one probability per class.", shown=False
+        ...,
+        "Table to write, .csv, .tsv or .parquet: id, label, a probability per class or label.",
+        shown=False,
     )
     edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")
     nodes: Path | None = flag(None, "Nodes of a new graph.", shown="the graph of the run")

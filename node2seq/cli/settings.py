@@ -30,6 +30,7 @@ _READING = (
     "delimiter",
     "edge_weight",
     "task",
+    "label_separator",
 )
 
 

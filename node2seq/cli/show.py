@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from node2seq.data.splits import CLASSIFICATION
-from node2seq.data.summary import described_target
+from node2seq.data.summary import COUNTED, described_target
 from node2seq.reporting.document import percent
-from node2seq.train.metrics import METRIC_TITLES, Metrics, shown, title_with_unit
+from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
 from node2seq.train.progress import result_warnings
 
 if TYPE_CHECKING:
@@ -66,8 +65,9 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
     split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())
-    target, classes = f"classes: {_shorten(balance)}", f", {about.classes} classes"
-    if about.task != CLASSIFICATION:
+    counted = COUNTED.get(about.task)
+    target, classes = f"{counted}: {_shorten(balance)}", f", {about.classes} {counted}"
+    if counted is None:
         target, classes = f"to predict: {described_target(about.target)}", ""
     line(
         f"[bold]{escape(begun.config.source.title)}[/]: {about.nodes} nodes, {about.edges} edges, "
@@ -201,10 +201,11 @@ def metrics(console: Console, measured: Mapping[str, Measured], class_names: Seq
         reference = shown(found.reference_metric, found.reference)
         table.add_row(PART_NAMES.get(name, name), str(found.nodes), *figures, reference, f"{found.loss:.4f}")
     console.print(table)
-    if not isinstance(shape, Metrics):
+    if not shape.rows:
         return
-    classes = _table(f"{PART_NAMES[part]}, class by class", "class", "nodes", "precision", "recall", "F1")
-    for name, row in zip(class_names, shape.per_class, strict=True):
+    word = shape.row_word
+    classes = _table(f"{PART_NAMES[part]}, {word} by {word}", word, "nodes", "precision", "recall", "F1")
+    for name, row in zip(class_names, shape.rows, strict=True):
         classes.add_row(
             escape(name), str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)
         )

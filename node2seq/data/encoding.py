@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -288,18 +288,21 @@ class Labels:
     """What is predicted of each node.
 
     Args:
-        y: Class numbers [N], −1 where a node has no label; or numbers, float64, NaN where it has none.
-        names: The classes' names by number; none where numbers are predicted.
-        kind: ``"classification"`` or ``"regression"``.
+        y: Class numbers [N], −1 where a node has no label; numbers, float64, NaN where it has none; or
+            whether each label holds, [N, labels], −1 where nothing is known of a node.
+        names: The classes' or labels' names by number; none where numbers are predicted.
+        target: What the schema keeps: the kind of the task, and how several labels are written.
     """
 
     y: np.ndarray
     names: list[str]
-    kind: str = "classification"
+    target: dict[str, Any] = field(default_factory=lambda: {"kind": "classification"})
 
     @property
     def known(self) -> np.ndarray:
         """Which nodes have a label, [N]."""
+        if self.y.ndim == 2:
+            return self.y.min(axis=1) >= 0
         return ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
 
 
@@ -358,31 +361,138 @@ def read_target_numbers(column: pl.Series, title: str, *, trained: bool) -> Labe
             else (f"no node has a number in column {column.name!r}")
         )
         raise Node2SeqError(title, which, "Give different numbers, or name another column")
-    return Labels(y, [], "regression")
+    return Labels(y, [], {"kind": "regression"})
+
+
+# What separates the labels of a cell, as people write it.
+_SEPARATORS = (";", "|", ",")
+# So many of the cells hold one, and so many of their parts occur in several places, where there are several
+# labels in a cell.
+_SHARE_OF_SEVERAL = 0.1
+_SHARE_OF_MOVING_PARTS = 0.5
+
+
+def separator_of(text: pl.Series) -> str | None:
+    """What separates labels in the cells of a column, if it seems to hold several in a cell.
+
+    The parts of "a;c", "c" and "b;c" occur alone, or in more than one place; those of "Paris, France" do not.
+    """
+    for separator in _SEPARATORS:
+        holding = text.str.contains(separator, literal=True)
+        if not len(text) or holding.mean() < _SHARE_OF_SEVERAL:  # pyright: ignore[reportOperatorIssue]
+            continue
+        places: dict[str, set[int]] = {}
+        for cell in text.unique().to_list():
+            parts = [part.strip() for part in cell.split(separator)]
+            for place, part in enumerate(parts):
+                places.setdefault(part, set()).add(place if len(parts) > 1 else -1)
+        moving = sum(len(found) > 1 for found in places.values())
+        if moving >= _SHARE_OF_MOVING_PARTS * len(places):
+            return separator
+    return None
+
+
+def check_single_labels(column: pl.Series, title: str) -> None:
+    """Refuse to take "a;c" for one class unless the user says so."""
+    text = as_text(column, title).drop_nulls()
+    separator = separator_of(text)
+    if separator is not None:
+        example = next(cell for cell in text.to_list() if separator in cell)
+        raise Node2SeqError(
+            title,
+            f"column {column.name!r} seems to hold several labels in a cell, as in {example!r}",
+            f"Predict each of them with --label-separator {separator!r}, or take every different cell as a "
+            "class with --task classification",
+        )
+
+
+def read_label_cells(column: pl.Series, title: str, separator: str, known: list[str] | None) -> Labels:
+    """Several labels in each cell of one column; an empty cell is an unlabelled node.
+
+    Args:
+        column: The label column.
+        title: What the table is called in an error.
+        separator: What separates the labels of a cell.
+        known: The labels of another graph, which a model was trained on; others are left out.
+    """
+    cells = as_text(column, title).to_list()
+    parts = [
+        None if cell is None else {part.strip() for part in cell.split(separator)} - {""} for cell in cells
+    ]
+    found = {part for own in parts if own is not None for part in own}
+    names = _sorted_classes(list(found)) if known is None else known
+    if known is None and len(names) < 2:
+        raise Node2SeqError(
+            title,
+            f"column {column.name!r} holds {len(names)} different labels",
+            "Give nodes of at least two labels, or another separator",
+        )
+    place = {name: number for number, name in enumerate(names)}
+    y = np.zeros((len(cells), len(names)), dtype=np.int64)
+    for row, own in enumerate(parts):
+        if own is None:
+            y[row] = -1
+        else:
+            y[row, [place[part] for part in own if part in place]] = 1
+    return Labels(y, names, {"kind": "multi-label", "separator": separator, "columns": []})
+
+
+def read_label_columns(frame: pl.DataFrame, title: str, notes: list[str]) -> Labels:
+    """A column of zeros and ones for each label; a node with an empty cell is unlabelled."""
+    y = np.empty((frame.height, frame.width), dtype=np.int64)
+    for place, column in enumerate(frame):
+        numbers = _numbers(column, title, strict="0 or 1 says whether a node has this label")
+        assert numbers is not None
+        values = numbers.fill_null(-1.0).to_numpy()
+        wrong = np.flatnonzero(
+            ~np.isin(values, (-1.0, 0.0, 1.0)) | (numbers == -1.0).fill_null(value=False).to_numpy()
+        )
+        if wrong.size:
+            row = int(wrong[0])
+            raise Node2SeqError(
+                title,
+                f"column {column.name!r}: {values[row]:g} in row {row + 1} is neither 0 nor 1",
+                "Name columns of zeros and ones, or a single column to predict",
+            )
+        y[:, place] = values
+    partly = (y < 0).any(1) & (y >= 0).any(1)
+    if partly.any():
+        notes.append(f"{int(partly.sum())} nodes have only some of the labels filled in: they are unlabelled")
+        y[partly] = -1
+    return Labels(y, frame.columns, {"kind": "multi-label", "separator": ";", "columns": frame.columns})
 
 
 def read_labels(
-    column: pl.Series,
+    frame: pl.DataFrame,
     title: str,
     known: list[str] | None,
     notes: list[str],
     *,
     needs_pairs: bool,
     task: str | None = None,
+    separator: str | None = None,
 ) -> Labels:
-    """Number the classes, whole numbers by value, others by name; or read the numbers to predict.
+    """Number the classes, whole numbers by value, others by name; or read numbers or several labels.
 
     Args:
-        column: The label column.
+        frame: The label column; several for several labels.
         title: What the table is called in an error.
         known: The classes of another graph, which a model was trained on.
         notes: Gets what the user should know.
         needs_pairs: Whether each class needs two labelled nodes: one to train on, one to test on. A split
             column lifts this condition.
         task: What is predicted; None: as the column looks.
+        separator: What separates several labels in a cell.
     """
     import polars as pl
 
+    if frame.width > 1:
+        return read_label_columns(frame, title, notes)
+    column = frame.to_series()
+    if separator is not None:
+        return read_label_cells(column, title, separator, known)
+    if task is None:
+        check_single_labels(column, title)
     if (task or choose_task(column, title, notes)) == "regression":
         return read_target_numbers(column, title, trained=known is not None)
     text = as_text(column, title)

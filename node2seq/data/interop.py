@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.edges import EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.reading import ReadReport, from_frames, is_directed, schema_of_matrix
-from node2seq.data.splits import CLASSIFICATION, Split, kind_of_labels, labelled, masks_of
+from node2seq.data.splits import CLASSIFICATION, REGRESSION, Split, kind_of_labels, labelled, masks_of
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
 from node2seq.storage import write_bytes
@@ -63,11 +63,12 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
     prepared = Data(x=x, edge_index=edges, **carried)
     classes = 0
     if isinstance(data.y, Tensor):
-        y = data.y.view(-1).cpu()
-        y = y if y.is_floating_point() else y.long()
-        if y.numel() != n:
+        y = data.y.cpu()
+        y = y if y.dim() == 2 and y.size(1) > 1 else y.view(-1)
+        y = y.long() if kind_of_labels(y) != REGRESSION else y
+        if y.size(0) != n:
             raise Node2SeqError(
-                f"{y.numel()} labels", f"the graph has {n} nodes", "Give one label per node, −1 for none"
+                f"{y.size(0)} labels", f"the graph has {n} nodes", "Give one label per node, −1 for none"
             )
         prepared.y = y
         classes = int(y.max()) + 1 if y.numel() and kind_of_labels(y) == CLASSIFICATION else 0
@@ -148,13 +149,17 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     columns = [id_column]
     if isinstance(data.y, Tensor):
         names = held.get("class_names")
-        labels = pl.Series("label", data.y.cpu().numpy())
-        labels = labels.set(pl.Series(~labelled(data.y.cpu()).numpy()), None)
-        if names:
-            labels = labels.replace_strict(
-                range(len(names)), list(names), return_dtype=pl.String, default=None
-            )
-        columns.append(labels.alias("label"))
+        several = data.y.dim() == 2
+        own = list(data.y.cpu().T) if several else [data.y.cpu()]
+        titles = names or [f"label{i}" for i in range(len(own))]
+        for number, values in enumerate(own):
+            labels = pl.Series("label", values.numpy())
+            labels = labels.set(pl.Series(~labelled(data.y.cpu()).numpy()), None)
+            if names and not several:
+                labels = labels.replace_strict(
+                    range(len(names)), list(names), return_dtype=pl.String, default=None
+                )
+            columns.append(labels.alias(str(titles[number]) if several else "label"))
     if (parts := _parts(data, split)) is not None:
         columns.append(pl.Series("split", parts, dtype=pl.String))
     features = pl.DataFrame(data.x.cpu().numpy(), schema=[f"f{number}" for number in range(data.x.size(1))])
@@ -266,8 +271,7 @@ def to_networkx(data: Data) -> nx.Graph:
         if data.x is not None:
             graph.nodes[node]["x"] = data.x[number].tolist()
         if isinstance(data.y, Tensor):
-            label = data.y[number].item()
-            known = bool(labelled(data.y[number]))
-            graph.nodes[node]["label"] = None if not known else names[int(label)] if names else label
+            label: Any = data.y[number].tolist() if bool(labelled(data.y[number : number + 1])) else None
+            graph.nodes[node]["label"] = names[label] if names and isinstance(label, int) else label
     graph.add_edges_from((ids[a], ids[b]) for a, b in data.edge_index.t().tolist())
     return graph

@@ -24,7 +24,7 @@ from node2seq.data.encoding import (
     read_split,
 )
 from node2seq.data.sources import Say
-from node2seq.data.splits import CLASSIFICATION, TASKS
+from node2seq.data.splits import CLASSIFICATION, MULTI_LABEL, TASKS
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.data.tabular import (
     LazyTable,
@@ -66,14 +66,14 @@ class _NodeTable:
     title: str
     frame: pl.DataFrame
     id: str
-    label: str | None
+    labels: list[str]
     split: str | None
     time: str | None
 
     @property
     def roles(self) -> list[str]:
         """The columns that are no features."""
-        return [name for name in (self.id, self.label, self.split, self.time) if name is not None]
+        return [name for name in (self.id, *self.labels, self.split, self.time) if name is not None]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ class ReadOptions:
         no_future_edges (bool): With ``order_by`` and ``split_by``, drop edges that are newer than the node at
             which they end. (default: False)
         task (str, optional): ``"classification"``: a class for each node; ``"regression"``: the number
-            itself. If not given, a label column of many different numbers is one of numbers.
+            itself; ``"multi-label"``: several labels. If not given, a label column of many different numbers
+            is one of numbers, and several label columns are several labels.
+        label_separator (str, optional): What separates several labels in a cell of the label column.
     """
 
     label: str | None = None
@@ -130,8 +132,17 @@ class ReadOptions:
     split_by: str | None = None
     no_future_edges: bool = False
     task: str | None = None
+    label_separator: str | None = None
 
     def __post_init__(self) -> None:
+        if self.task is not None:
+            check_choice("task", self.task, TASKS)
+        if self.label_separator is not None and self.task not in (None, MULTI_LABEL):
+            raise Node2SeqError(
+                f"task={self.task} and label_separator={self.label_separator!r}",
+                "a separator is for several labels",
+                "Leave one of them out",
+            )
         if self.split is not None and self.split_by is not None:
             raise Node2SeqError(
                 f"split={self.split} and split_by={self.split_by}", "these are two splits", "Give one of them"
@@ -165,17 +176,18 @@ def read_graph(
         edges (path): The file of edges.
         nodes (path, optional): The file of nodes.
         label (str, optional): The column of ``nodes`` to predict; empty cells are unlabelled nodes, ``y`` =
-            −1.
+            −1. Several columns of zeros and ones, separated by commas, are several labels for each node.
         delimiter (str, optional): What separates the cells of a CSV or TSV file.
         say (callable, optional): Called with a line before each step that may take a while.
         **options: Other fields of :class:`ReadOptions`: ``source``, ``target``, ``id``, ``split``,
             ``directed``, ``fill``, ``features``, ``categorical``, ``ignore``, ``schema``, ``standardize``,
-            ``edge_weight``, ``edge_features``, ``order_by``, ``split_by``, ``no_future_edges`` and ``task``.
+            ``edge_weight``, ``edge_features``, ``order_by``, ``split_by``, ``no_future_edges``, ``task``
+            and ``label_separator``.
 
     Returns:
-        Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them, or numbers to predict
-        as float64, NaN where there is none; ``node_ids`` (array
-        of str), ``class_names`` (list of str), ``schema`` (JSON-ready dict), ``report``
+        Data: ``x``, ``edge_index`` and, with a label, ``y`` as :func:`load` gives them, numbers to predict
+        as float64, NaN where there is none, or several labels [N, labels] of zeros and ones; ``node_ids``
+        (array of str), ``class_names`` (list of str), ``schema`` (JSON-ready dict), ``report``
         (:class:`ReadReport`), ``train_mask``, ``val_mask``, ``test_mask`` with a split column or
         ``split_by``, and ``edge_weight`` [E], ``edge_attr`` [E, F] and ``edge_order`` [E] (float64) where
         edges carry them.
@@ -208,8 +220,6 @@ def _silent(line: str) -> None:
 def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say) -> Data:
     """Check the columns' names first, then read nodes and edges."""
     schema = None if options.schema is None else check_schema(options.schema)
-    if options.task is not None:
-        check_choice("task", options.task, TASKS)
     own = {} if schema is None else schema["columns"]
     directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
     source = find_column(edges, "source", options.source or _if_there(own.get("source"), edges))
@@ -267,14 +277,22 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
         drop = options.no_future_edges if schema is None else schema["split_by"]["no_future_edges"]
         _check_future(data, order.kind, times, notes, warnings, drop=drop)
     class_names = [] if schema is None else schema["class_names"]
-    predicted = CLASSIFICATION
-    if read is not None and read.label is not None:
+    predicted: dict[str, Any] = {"kind": CLASSIFICATION}
+    if read is not None and read.labels:
         known = None if schema is None else class_names
         is_split = read.split is not None or (read.time is not None and schema is None)
         task = options.task if schema is None else target_kind(schema)
-        column = read.frame[read.label]
-        labels = read_labels(column, read.title, known, notes, needs_pairs=not is_split, task=task)
-        data.y, class_names, predicted = torch.from_numpy(labels.y), labels.names, labels.kind
+        separator = options.label_separator if schema is None else label_separator(schema)
+        labels = read_labels(
+            read.frame.select(read.labels),
+            read.title,
+            known,
+            notes,
+            needs_pairs=not is_split,
+            task=task,
+            separator=separator,
+        )
+        data.y, class_names, predicted = torch.from_numpy(labels.y), labels.names, labels.target
         masks: dict[str, np.ndarray] = {}
         if read.split is not None:
             masks = read_split(read.frame[read.split], labels.known, read.title, notes)
@@ -288,10 +306,15 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     data.x, encoding = _features(read, data.edge_index, len(node_ids), options, schema, notes)
     data.node_ids = node_ids.to_numpy()
     data.class_names = class_names
-    columns = {"source": source, "target": target, "id": read and read.id, "label": read and read.label}
+    columns = {
+        "source": source,
+        "target": target,
+        "id": read and read.id,
+        "label": read and (",".join(read.labels) or None),
+    }
     data.schema = schema or make_schema(columns, encoding, class_names, directed=directed)
-    if schema is None and predicted != CLASSIFICATION:
-        data.schema["target"] = {"kind": predicted}
+    if schema is None and predicted["kind"] != CLASSIFICATION:
+        data.schema["target"] = predicted
     if schema is None and carried.names:
         data.schema["edges"] = {"weight": carried.weight, "features": carried.features}
     if schema is None and order is not None:
@@ -394,13 +417,13 @@ def _read_nodes(
 ) -> _NodeTable:
     own = {} if schema is None else schema["columns"]
     node_id = find_column(table, "id", options.id or _if_there(own.get("id"), table))
-    label = options.label or _if_there(own.get("label"), table)
+    labels = _label_columns(table, options, schema)
     split = options.split if schema is None else None
     time = options.split_by if schema is None else _time_of_training(table, schema)
-    for part, name in (("label", label), ("split", split), ("split_by", time)):
+    for part, name in (*(("label", label) for label in labels), ("split", split), ("split_by", time)):
         if name is not None and name not in table.names:
             raise missing_column(table, part, name)
-    roles = [name for name in (node_id, label, split, time) if name is not None]
+    roles = [name for name in (node_id, *labels, split, time) if name is not None]
     if len(set(roles)) < len(roles):
         raise Node2SeqError(table.title, f"one column cannot be two of {quoted(roles)}", "Name others")
     if schema is None:
@@ -421,7 +444,33 @@ def _read_nodes(
     frame = table.read([*roles, *features])
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
-    return _NodeTable(table.title, frame, node_id, label, split, time)
+    return _NodeTable(table.title, frame, node_id, labels, split, time)
+
+
+def _label_columns(table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None) -> list[str]:
+    """The columns to predict: one, or several that are named with commas between them."""
+    if options.label is None:
+        own = (schema or {}).get("columns", {}).get("label")
+        kept = ((schema or {}).get("target") or {}).get("columns") or ([] if own is None else [own])
+        return kept if all(name in table.names for name in kept) else []
+    names = [options.label]
+    if options.label not in table.names and "," in options.label:
+        names = [name.strip() for name in options.label.split(",")]
+    if schema is None and len(names) > 1:
+        for given, value in (("task", options.task), ("label_separator", options.label_separator)):
+            if value not in (None, MULTI_LABEL):
+                raise Node2SeqError(
+                    f"{given}={value} with {len(names)} label columns",
+                    "several columns are several labels",
+                    "Leave it out, or name one column",
+                )
+    if schema is None and len(names) == 1 and options.task == MULTI_LABEL and not options.label_separator:
+        raise Node2SeqError(
+            f"task={MULTI_LABEL} with the label column {names[0]!r}",
+            "it is not said what separates the labels in a cell",
+            "Say it (--label-separator ';'), or name several columns (--label a,b,c)",
+        )
+    return names
 
 
 def _time_of_training(table: LazyTable, schema: dict[str, Any]) -> str | None:
@@ -568,6 +617,12 @@ def target_kind(schema: dict[str, Any] | None) -> str:
     return ((schema or {}).get("target") or {}).get("kind", CLASSIFICATION)
 
 
+def label_separator(schema: dict[str, Any]) -> str | None:
+    """What separates several labels in a cell, where they are not in columns of their own."""
+    target = schema.get("target") or {}
+    return None if target.get("columns") else target.get("separator")
+
+
 def is_directed(data: Data) -> bool:
     """Whether the graph is directed: by its schema if it has one, otherwise by its edges.
 
@@ -633,7 +688,10 @@ def _is_target(target: Any) -> bool:
         return False
     numbers = [target[name] for name in ("shift", "scale") if name in target]
     finite = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-    return finite and target.get("scale", 1.0) > 0
+    columns = target.get("columns", [])
+    is_text = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    is_text = is_text and isinstance(target.get("separator", ";"), str)
+    return finite and is_text and target.get("scale", 1.0) > 0
 
 
 def _is_column(column: Any) -> bool:

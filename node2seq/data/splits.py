@@ -39,19 +39,22 @@ class Split:
     test_rest: Tensor
 
 
-CLASSIFICATION, REGRESSION = "classification", "regression"
+CLASSIFICATION, REGRESSION, MULTI_LABEL = "classification", "regression", "multi-label"
 #: What can be predicted of nodes.
-TASKS = (CLASSIFICATION, REGRESSION)
+TASKS = (CLASSIFICATION, REGRESSION, MULTI_LABEL)
 
 
 def kind_of_labels(y: Tensor) -> str:
-    """What labels say is predicted: whole numbers are classes, floats are numbers."""
+    """What labels say is predicted: whole numbers are classes, floats numbers, rows several labels."""
+    if y.dim() == 2:
+        return MULTI_LABEL
     return REGRESSION if y.is_floating_point() else CLASSIFICATION
 
 
 def labelled(y: Tensor) -> Tensor:
-    """Which nodes have a label, [N]."""
-    return ~y.isnan() if y.is_floating_point() else y >= 0
+    """Which nodes have a label, [N]; of several labels, all have to be known."""
+    known = ~y.isnan() if y.is_floating_point() else y >= 0
+    return known.all(1) if y.dim() == 2 else known
 
 
 def class_labels(y: Tensor) -> Tensor:
@@ -85,7 +88,7 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
             "no such split rule",
             f"Take one of {', '.join(RULES)}, or the name of a data set",
         )
-    if y.dim() != 1 or (y.dtype != torch.int64 and not y.is_floating_point()):
+    if y.dim() not in (1, 2) or (y.dtype != torch.int64 and not y.is_floating_point()):
         raise Node2SeqError(
             f"labels of shape {list(y.shape)} and type {y.dtype}", "a split needs one class number per node",
             "Give y as int64 of shape [N], or numbers to predict as floats",

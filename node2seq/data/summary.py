@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.edges import connected_components
 from node2seq.data.reading import is_directed
-from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
+from node2seq.data.splits import CLASSIFICATION, REGRESSION, kind_of_labels, labelled
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def summarise(data: Data) -> Summary:
     y = data.y if isinstance(data.y, Tensor) else torch.full((n,), -1)
     task = kind_of_labels(y)
     is_class = task == CLASSIFICATION
-    counts = _class_counts(y, held.get("class_names")) if is_class else {}
+    counts = {} if task == REGRESSION else _class_counts(y, held.get("class_names"))
     seconds, memory = estimate(n, data.edge_index.size(1), features)
     return Summary(
         nodes=n,
@@ -89,12 +89,16 @@ def summarise(data: Data) -> Summary:
         training_bytes=memory,
         notes=[] if report is None else list(report.notes),
         task=task,
-        target={} if is_class else _numbers(y[labelled(y)]),
+        target=_numbers(y[labelled(y)]) if task == REGRESSION else {},
     )
 
 
+#: What is counted for each node, by the task.
+COUNTED = {"classification": "classes", "multi-label": "labels"}
+
+
 def described_target(target: Mapping[str, float]) -> str:
-    """What is predicted where it is no class, in a few words, from ``Summary.target``."""
+    """What numbers are predicted, in a few words, from ``Summary.target``."""
     if not target:
         return "numbers, of which none is known"
     mean, sd, least, largest = (rounded(target[name]) for name in ("mean", "sd", "least", "largest"))
@@ -109,10 +113,13 @@ def rounded(value: float) -> str:
 
 
 def _class_counts(y: Tensor, names: list[str] | None) -> dict[str, int]:
-    labelled = y[y >= 0]
-    if not labelled.numel() and not names:
+    known = y[labelled(y)]
+    if not known.numel() and not names:
         return {}
-    counts = torch.bincount(labelled, minlength=len(names or ())).tolist()
+    if known.dim() == 2:
+        counts = known.sum(0).tolist()
+    else:
+        counts = torch.bincount(known, minlength=len(names or ())).tolist()
     return {names[number] if names else str(number): count for number, count in enumerate(counts)}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.data.splits import CLASSIFICATION
-from node2seq.data.summary import described_target
+from node2seq.data.summary import COUNTED, described_target
 from node2seq.reporting.charts import Curve, line_chart, scatter_chart
 from node2seq.reporting.document import (
     Beside,
@@ -28,6 +28,7 @@ from node2seq.storage import write_bytes
 from node2seq.train.metrics import (
     ERRORS,
     METRIC_TITLES,
+    NUMBER_SCORES,
     Measured,
     Metrics,
     NumberMetrics,
@@ -140,8 +141,9 @@ def _curves(folder: RunFolder, best_epoch: int, metric: str) -> Beside:
         f"{heading} by epoch" if len(drawn) == 2 else f"{heading} and {METRIC_TITLES[metric]} by epoch",
         drawn,
         best_epoch,
-        show=lambda value: f"{100 * value:.0f} %" if folder.task.has_classes else f"{value:g}",
-        limits=(None if folder.task.has_classes else max(-1.0, min(min(curve.y) for curve in drawn)), 1.0),
+        show=lambda value: f"{value:g}" if by_node in NUMBER_SCORES else f"{100 * value:.0f} %",
+        # The first epochs may explain far less than nothing.
+        limits=(max(-1.0, min(min(curve.y) for curve in drawn)) if by_node in NUMBER_SCORES else None, 1.0),
     )
     return Beside([Chart(loss), Chart(accuracy)])
 
@@ -192,15 +194,15 @@ def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
             chart = scatter_chart(f"Predicted and true number {nodes}", points, "true", "predicted")
             return [Section(f"Predicted and true number {nodes}", [Chart(chart)])]
         case _:
-            return []
+            return [Section(f"Metrics by {found.row_word} {nodes}, in %", [_classes(found, names)])]
 
 
-def _classes(found: Metrics, names: Sequence[str]) -> Grid:
+def _classes(found: Measured, names: Sequence[str]) -> Grid:
     lines = [
         [name, str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)]
-        for name, row in zip(names, found.per_class, strict=True)
+        for name, row in zip(names, found.rows, strict=True)
     ]
-    return Grid(["class", "nodes", "precision", "recall", "F1"], lines)
+    return Grid([found.row_word, "nodes", "precision", "recall", "F1"], lines)
 
 
 def _confusion(found: Metrics, names: Sequence[str]) -> Grid:
@@ -218,8 +220,9 @@ def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
     about = {key.replace("_", " "): summary.get(key) for key in keys}
     homophily = summary.get("homophily")
     about["homophily"] = "–" if homophily is None else f"{homophily:.2f}"
-    if summary.get("task", CLASSIFICATION) == CLASSIFICATION:
-        about["classes"] = ", ".join(f"{name} ({count})" for name, count in summary["class_counts"].items())
+    counted = COUNTED.get(summary.get("task", CLASSIFICATION))
+    if counted is not None:
+        about[counted] = ", ".join(f"{name} ({count})" for name, count in summary["class_counts"].items())
     else:
         about["to predict"] = described_target(summary["target"])
     about["features row-normalised"] = row_normalize

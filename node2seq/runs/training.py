@@ -251,7 +251,8 @@ class _Session:
             )
         split = make_split(graph.data, config.split_rule, config.seed)
         assert isinstance(graph.data.y, torch.Tensor)
-        task = task_for(graph.data.y, split.train, config.settings.loss)
+        known = (graph.data.get("schema") or {}).get("target")
+        task = task_for(graph.data.y, split.train, config.settings.loss, known)
         task.check(config.settings)
         # A class may have no node here, yet a name.
         outputs = len(graph.class_names) or task.outputs(graph.data.y)

@@ -51,10 +51,10 @@ def graph_tensors(model: nn.Module, data: Data, needs_labels: bool = True) -> tu
                 "data.y=None", "training and measuring need labels", "Set data.y, with -1 for unlabelled"
             )
         y = torch.full((x.size(0),), -1)
-    if y.dim() != 1 or y.size(0) != x.size(0):
+    if y.dim() not in (1, 2) or y.size(0) != x.size(0):
         raise Node2SeqError(
             f"data.y of shape {list(y.shape)} and type {y.dtype}",
-            f"each of the {x.size(0)} nodes needs one number",
+            f"each of the {x.size(0)} nodes needs one number, or a row of zeros and ones",
             "Give class ids from 0 and -1 for unlabelled, or numbers as floats and NaN for unlabelled",
         )
     return x.to(device), edge_index.to(device), y.to(device)

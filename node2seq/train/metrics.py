@@ -1,9 +1,10 @@
 """How good predictions are: metrics that an epoch can be chosen by, and all that is known of a set of nodes.
 
-A metric that chooses takes logits [R, T, classes] (or predicted numbers [R, T]), labels [R, T] and which of
-the nodes are no padding, [R, T], for R runs at once and without a wait for the device. It gives one number
-for each run, [R], float64, the higher the better: errors are negative. It is NaN where it is not defined, as
-an area under the ROC curve is not among nodes of one class.
+A metric that chooses takes logits [R, T, classes] (or predicted numbers [R, T]), labels [R, T] (or whether
+each label holds, [R, T, labels]) and which of the nodes are no padding, [R, T], for R runs at once and
+without a wait for the device. It gives one number for each run, [R], float64, the higher the better: errors
+are negative. It is NaN where it is not defined, as an area under the ROC curve is not among nodes of one
+class.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ METRIC_TITLES = {
     "macro-f1": "macro-F1",
     "roc-auc": "ROC-AUC",
     "average-precision": "average precision",
+    "micro-f1": "micro-F1",
     "r2": "R²",
     "mae": "MAE",
     "rmse": "RMSE",
@@ -68,6 +70,24 @@ def average_precision(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     return _mean_where(defined, precisions)
 
 
+def label_accuracy(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The share of right decisions about a label of a node."""
+    right = ((logits > 0) == (labels > 0)).double().mean(-1)
+    return _means(right, real)
+
+
+def micro_f1(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """F1 over the decisions about all labels together."""
+    hits, support, claimed = _label_counts(logits, labels, real)
+    return _ratio(2 * hits.sum(1), (support + claimed).sum(1))
+
+
+def label_macro_f1(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The mean F1 over the labels that occur among the nodes or the predictions."""
+    hits, support, claimed = _label_counts(logits, labels, real)
+    return _mean_where(support + claimed > 0, _ratio(2 * hits, support + claimed))
+
+
 def r2(values: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """The share of the variance of the numbers that is explained: R², 0 for their own mean."""
     spread = _sums((labels - _means(labels, real)[:, None]).square(), real)
@@ -91,6 +111,12 @@ SCORES: dict[str, Score] = {
     "macro-f1": macro_f1,
     "roc-auc": roc_auc,
     "average-precision": average_precision,
+}
+#: Of several labels for each node.
+LABEL_SCORES: dict[str, Score] = {
+    "micro-f1": micro_f1,
+    "macro-f1": label_macro_f1,
+    "accuracy": label_accuracy,
 }
 #: Of numbers.
 NUMBER_SCORES: dict[str, Score] = {"r2": r2, "mae": negative_mae, "rmse": negative_rmse}
@@ -158,6 +184,12 @@ def _counts(logits: Tensor, labels: Tensor, real: Tensor) -> tuple[Tensor, Tenso
     return hits, zeros.scatter_add(1, labels, count), zeros.scatter_add(1, predicted, count)
 
 
+def _label_counts(logits: Tensor, labels: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Hits, labels and predictions of each label, [R, labels]."""
+    claimed, true = (logits > 0) & real[..., None], (labels > 0) & real[..., None]
+    return (claimed & true).sum(1), true.sum(1), claimed.sum(1)
+
+
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return part.double() / whole.clamp(min=1).double()
 
@@ -187,9 +219,16 @@ class Measured(ABC):
     reference_title: ClassVar[str]
     reference_metric: ClassVar[str]
     trivial_words: ClassVar[str]
+    row_word: ClassVar[str] = "class"
+    """What :attr:`rows` has an entry for."""
 
     nodes: int
     loss: float
+
+    @property
+    def rows(self) -> tuple[ClassMetrics, ...]:
+        """One entry for each class or label, where there are any."""
+        return ()
 
     def value(self, metric: str) -> float | None:
         """One of the metrics by the name of the setting; None where it is not defined."""
@@ -267,6 +306,11 @@ class Metrics(Measured):
     def largest_class(self) -> float:
         """Share of the nodes that have the most frequent class: what predicting it for all would hit."""
         return max(row.support for row in self.per_class) / self.nodes
+
+    @property
+    def rows(self) -> tuple[ClassMetrics, ...]:
+        """One entry for each class."""
+        return self.per_class
 
     @property
     def reference(self) -> float:
@@ -356,9 +400,67 @@ class NumberMetrics(Measured):
         return cls(**{**values, "points": points})
 
 
+@dataclass(frozen=True)
+class LabelMetrics(Measured):
+    """What a model reaches on a set of nodes that have several labels, or none, each.
+
+    Args:
+        nodes: How many nodes were judged.
+        loss: Mean binary cross-entropy.
+        micro_f1: F1 over the decisions about all labels together.
+        macro_f1: Mean F1 over the labels that occur among the nodes or the predictions.
+        accuracy: Share of right decisions about a label of a node.
+        per_label: One entry for each label, in their order.
+    """
+
+    task = "multi-label"
+    figures = ("micro-f1", "macro-f1", "accuracy")
+    reference_name = "micro_f1_of_the_same_labels"
+    reference_title = "micro-F1 of the same labels for all"
+    reference_metric = "micro-f1"
+    trivial_words = "the same labels"
+    row_word = "label"
+
+    nodes: int
+    loss: float
+    micro_f1: float
+    macro_f1: float
+    accuracy: float
+    per_label: tuple[ClassMetrics, ...]
+
+    @property
+    def rows(self) -> tuple[ClassMetrics, ...]:
+        """One entry for each label."""
+        return self.per_label
+
+    @property
+    def reference(self) -> float:
+        """The micro-F1 of the best labels to predict for all nodes."""
+        return self.trivial("micro-f1")
+
+    def trivial(self, metric: str) -> float:
+        """What the best choice of labels that is predicted for all nodes reaches by a metric."""
+        counts = sorted((row.support for row in self.per_label), reverse=True)
+        if metric == "accuracy":
+            return sum(max(count, self.nodes - count) for count in counts) / (self.nodes * len(counts))
+        if metric == "macro-f1":
+            return sum(2 * count / (count + self.nodes) for count in counts) / len(counts)
+        hits = [sum(counts[: k + 1]) for k in range(len(counts))]
+        return max(2 * hit / ((k + 1) * self.nodes + sum(counts)) for k, hit in enumerate(hits))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values only, ready for JSON."""
+        return {"task": self.task, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LabelMetrics:
+        """Build the metrics back from what :meth:`to_dict` gave."""
+        return cls(**{**values, "per_label": tuple(ClassMetrics(**row) for row in values["per_label"])})
+
+
 def metrics_from_dict(values: Mapping[str, Any]) -> Measured:
     """Build metrics of any task back from what their ``to_dict`` gave."""
-    kinds = {kind.task: kind for kind in (Metrics, NumberMetrics)}
+    kinds = {kind.task: kind for kind in (Metrics, NumberMetrics, LabelMetrics)}
     kind = kinds[values.get("task", Metrics.task)]
     return kind.from_dict({name: value for name, value in values.items() if name != "task"})
 
@@ -384,6 +486,23 @@ def measure_numbers(values: Tensor, labels: Tensor, training_mean: float, loss: 
     pairs = torch.stack([labels, values], dim=1)[::stride].tolist()
     points = tuple((float(f"{true:.6g}"), float(f"{value:.6g}")) for true, value in pairs)
     return NumberMetrics(nodes=labels.numel(), loss=loss, points=points, **found)
+
+
+def measure_labels(logits: Tensor, labels: Tensor) -> LabelMetrics:
+    """Compare logits ``[n, labels]`` with whether each label holds, ``[n, labels]``; n must be at least 1."""
+    logits, labels = logits.detach().cpu().double(), labels.detach().cpu()
+    one_run = (logits[None], labels[None], torch.ones(1, len(labels), dtype=torch.bool))
+    hits, support, claimed = (counts[0] for counts in _label_counts(*one_run))
+    figures = (_ratio(hits, claimed), _ratio(hits, support), _ratio(2 * hits, support + claimed), support)
+    return LabelMetrics(
+        nodes=len(labels),
+        loss=F.binary_cross_entropy_with_logits(logits, labels.double()).item(),
+        **{name.replace("-", "_"): score(*one_run).item() for name, score in LABEL_SCORES.items()},
+        per_label=tuple(
+            ClassMetrics(*values, support=count)
+            for *values, count in zip(*(figure.tolist() for figure in figures), strict=True)
+        ),
+    )
 
 
 def measure(logits: Tensor, labels: Tensor) -> Metrics:

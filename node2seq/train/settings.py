@@ -29,7 +29,7 @@ class TrainSettings:
         optimizer: ``"adam"`` or ``"nadam"``.
         metric: What the epoch is chosen by, on validation nodes: ``"accuracy"``, ``"balanced-accuracy"``,
             ``"macro-f1"``, ``"roc-auc"`` or ``"average-precision"`` of classes; ``"r2"``, ``"mae"`` or
-            ``"rmse"`` of numbers.
+            ``"rmse"`` of numbers; ``"micro-f1"``, ``"macro-f1"`` or ``"accuracy"`` of several labels.
         class_weights: Weigh each class by the inverse of its share of the training nodes.
         views: Forward passes per step, each with a dropout of its own; their losses are averaged.
         consistency: Penalty on the squared distance between each view's prediction and the sharpened mean
@@ -49,7 +49,15 @@ class TrainSettings:
     patience: int | None = None
     optimizer: Literal["adam", "nadam"] = "adam"
     metric: Literal[
-        "accuracy", "balanced-accuracy", "macro-f1", "roc-auc", "average-precision", "r2", "mae", "rmse"
+        "accuracy",
+        "balanced-accuracy",
+        "macro-f1",
+        "roc-auc",
+        "average-precision",
+        "micro-f1",
+        "r2",
+        "mae",
+        "rmse",
     ] = "accuracy"
     class_weights: bool = False
     views: int = 1

@@ -1,8 +1,8 @@
 """What is predicted of each node: how many outputs it takes, its loss, its metrics and its predictions.
 
-The labels of a graph tell its task, see :func:`kind_of_labels`: class numbers, or numbers. Everything
-that depends on it is asked of a :class:`Task`. Outputs are what a model gives for T nodes of R runs,
-[R, T, outputs]; labels [R, T] are as the graph has them.
+The labels of a graph tell its task, see :func:`kind_of_labels`: class numbers, numbers, or whether each of
+several labels holds. Everything that depends on it is asked of a :class:`Task`. Outputs are what a model
+gives for T nodes of R runs, [R, T, outputs]; labels [R, T] or [R, T, labels] are as the graph has them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from node2seq.data.splits import kind_of_labels
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import split_warnings
 from node2seq.train.metrics import (
+    LABEL_SCORES,
     NUMBER_SCORES,
     SCORES,
     Measured,
@@ -28,6 +29,7 @@ from node2seq.train.metrics import (
     Score,
     fitting_metric,
     measure,
+    measure_labels,
     measure_numbers,
 )
 from node2seq.train.settings import TrainSettings
@@ -306,16 +308,103 @@ class Regression(Task):
         return {"kind": self.kind, "shift": self.shift, "scale": self.scale}
 
 
-def task_for(y: Tensor, train: Tensor | None = None, loss: str | None = None) -> Task:
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Several labels for each node, [N, labels]: 1 where one holds, 0 where not, −1 where nothing is known.
+
+    Args:
+        separator: What separates the names of labels where they are written down.
+        columns: The columns that they were read from; none: one column with a separator.
+    """
+
+    kind = "multi-label"
+    by_node = "accuracy"
+    scores = LABEL_SCORES
+    losses = ()
+    has_classes = False
+    label_words = "several for each node"
+
+    separator: str = ";"
+    columns: tuple[str, ...] = ()
+
+    def outputs(self, y: Tensor) -> int:
+        """One for each label."""
+        return y.size(1)
+
+    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:  # noqa: ARG002
+        """The same for all runs."""
+        return self
+
+    def clean(self, labels: Tensor) -> Tensor:
+        """No label where nothing is known."""
+        return labels.clamp(min=0)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The binary cross-entropy, mean over the labels."""
+        target = labels.to(outputs.dtype)
+        return F.binary_cross_entropy_with_logits(outputs, target, reduction="none").mean(-1)
+
+    def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+        """The share of a node's labels that is right."""
+        return ((outputs > 0) == (labels > 0)).double().mean(-1).masked_fill(~real, 0.0)
+
+    def score(self, metric: str) -> Score:
+        """A metric of logits."""
+        return LABEL_SCORES[metric]
+
+    def measure(self, outputs: Tensor, labels: Tensor) -> Measured:
+        """The metrics of labels."""
+        return measure_labels(outputs, labels)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The probability of each label, [N, labels]."""
+        return outputs.sigmoid()
+
+    def labels(self, predicted: Tensor, names: Sequence[str]) -> list[Any]:
+        """The names of the labels that are more probable than not."""
+        rows = (predicted > 0.5).tolist()
+        return [
+            self.separator.join(name for name, holds in zip(names, row, strict=True) if holds) for row in rows
+        ]
+
+    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:  # noqa: ARG002
+        """Micro-F1."""
+        return "micro-f1"
+
+    def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
+        """Labels that all training nodes have, or none of them."""
+        share = y[split["train"]].double().mean(0)
+        constant = ((share == 0) | (share == 1)).nonzero().view(-1).tolist()
+        if not constant:
+            return ()
+        names = ", ".join(map(str, constant))
+        return (f"All training nodes have label {names}, or none has: the model can learn nothing else.",)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Its kind and how it was read."""
+        return {"kind": self.kind, "separator": self.separator, "columns": list(self.columns)}
+
+
+def task_for(
+    y: Tensor,
+    train: Tensor | None = None,
+    loss: str | None = None,
+    described: Mapping[str, Any] | None = None,
+) -> Task:
     """The task that labels tell.
 
     Args:
         y: The labels of all nodes.
         train: The training nodes, whose numbers give the scale; None: numbers are predicted as they are.
         loss: The setting ``loss``.
+        described: How the labels were read, as the schema of the graph says.
     """
-    if kind_of_labels(y) == Classification.kind:
+    kind = kind_of_labels(y)
+    if kind == Classification.kind:
         return Classification()
+    if kind == MultiLabel.kind:
+        return MultiLabel() if described is None else task_from(described)
     return Regression(loss_name=loss or "mse") if train is None else Regression.fitted(y[train], loss)
 
 
@@ -328,4 +417,6 @@ def task_from(described: Mapping[str, Any] | None, loss: str | None = None) -> T
     """
     if described is None or described["kind"] == Classification.kind:
         return Classification()
+    if described["kind"] == MultiLabel.kind:
+        return MultiLabel(str(described["separator"]), tuple(described["columns"]))
     return Regression(float(described["shift"]), float(described["scale"]), loss or "mse")

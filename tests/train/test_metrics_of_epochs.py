@@ -9,7 +9,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import fit
-from node2seq.train.metrics import METRIC_TITLES, NUMBER_SCORES, SCORES, fitting_metric, measure
+from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES, fitting_metric, measure
 from node2seq.train.settings import TrainSettings
 
 SIZES = (30, 17, 24)
@@ -65,7 +65,7 @@ def test_each_run_has_its_own_value_whatever_it_is_padded_with(metric: str, ties
         own = logits[run, :size], labels[run, :size]
         assert found[run] == pytest.approx(plain(metric, *own), abs=1e-12)
         assert measure(*own).value(metric) == pytest.approx(found[run], abs=1e-12)
-    assert set(METRIC_TITLES) == {*SCORES, *NUMBER_SCORES}
+    assert set(METRIC_TITLES) == {*SCORES, *NUMBER_SCORES, *LABEL_SCORES}
 
 
 def test_an_area_among_nodes_of_one_class_is_not_defined() -> None:
