@@ -55,6 +55,9 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "max-broad": {"hidden_channels": 128, "num_layers": 2},
     "mean": {"hidden_channels": 64, "num_layers": 2, "readout": "mean"},
     "mean-depthwise": {"hidden_channels": 64, "num_layers": 2, "readout": "mean", "taps": "depthwise"},
+    "ranks": {"hidden_channels": 64, "num_layers": 2, "readout": "ranks"},
+    "ranks-deep": {"hidden_channels": 64, "num_layers": 4, "readout": "ranks"},
+    "ranks-broad": {"hidden_channels": 128, "num_layers": 2, "readout": "ranks"},
 }
 _TRAINING: dict[str, dict[str, float]] = {
     "light": {"dropout": 0.2, "input_dropout": 0.0, "lr": 0.003, "weight_decay": 0.0},
