@@ -62,6 +62,7 @@ def cases(kernels: Sequence[int]) -> list[Case]:
             for kernel_size in kernels
             for variant in ("", PLAN_ANEW)
         ),
+        Case("Node2SeqConv", "", kernels[0], "ranks"),
     ]
 
 

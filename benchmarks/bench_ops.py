@@ -44,6 +44,7 @@ from node2seq.ops.triton import (
     fused_window_sum,
     launch,
     plan,
+    ranks,
     scores,
     short_rows,
     sorting,
@@ -54,7 +55,7 @@ from node2seq.ops.triton.aggregate import segment_sum
 
 DEVICE = torch.device("cuda")
 SUMS = fused_window_sum.Sums(is_mean=False, with_own=False)
-CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10)]
+CASES = [("max", 3), ("max", 10), ("mean", 3), ("mean", 10), ("ranks", 3)]
 
 
 def graph_size(nodes: int, edges: int) -> Size:
@@ -83,6 +84,11 @@ BY_TAPS = {
     "window_sum_grad",
     "project_sums",
     "weight_grad",
+    "soft_ranks",
+    "soft_ranks_grad",
+    "rank_sum",
+    "rank_grad",
+    "rank_sum_by_source",
 }
 # Block sizes and warps that are tried for each kernel.
 VARIANTS = [(2, 1), (4, 1), (4, 2), (8, 1), (16, 1), (8, 2), (16, 2), (32, 2), (16, 4), (32, 4)]
@@ -110,7 +116,7 @@ def layers(report: Report, size: Size, edge_index: Tensor, bandwidth: float) -> 
     torch.cuda.empty_cache()
     for readout, kernel_size in CASES:
         variants = ["", BFLOAT16, PLAN_ANEW] if kernel_size == 3 else [""]
-        if kernel_size == 3 and size.edges < MOST_EDGES_COMPILED:
+        if kernel_size == 3 and readout != "ranks" and size.edges < MOST_EDGES_COMPILED:
             variants.append(COMPILED)
         for variant in variants:
             row = benchmark.node2seq(readout, kernel_size, "triton", variant)
@@ -150,6 +156,9 @@ class Steps:
         summed, under = fused_window_sum.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS)
         summed = summed.flatten(1)
         ones = torch.ones(entries, device="cuda")
+        listed, values = ranks.entries_of(self.sequences), self.scores.clone().requires_grad_()
+        soft = fused.soft_ranks(values, self.sequences, kernel_size)
+        shares = soft.detach().t()  # [E, K]
         return {
             "score": (lambda: scores.score(self.key, self.key, self.sequences), rows),
             "precedence": (lambda: sorting.precedence(scores.own_score(self.key)), self.key.nbytes),
@@ -177,6 +186,23 @@ class Steps:
             ),
             "project_sums": (lambda: summed @ weight.view(-1, CHANNELS), table.nbytes + self.key.nbytes),
             "weight_grad": (lambda: summed.t() @ grad, table.nbytes + self.key.nbytes),
+            "soft_ranks": (
+                lambda: fused.soft_ranks(self.scores, self.sequences, kernel_size),
+                entries * 4 + shares.nbytes,
+            ),
+            "soft_ranks_grad": (
+                lambda: torch.autograd.grad(soft, values, shares.t(), retain_graph=True),
+                entries * 4 + 2 * shares.nbytes,
+            ),
+            "rank_sum": (
+                lambda: ranks.rank_sums(self.key, shares, listed, is_transposed=False),
+                rows + shares.nbytes,
+            ),
+            "rank_grad": (lambda: ranks.rank_grad(table, self.key, listed), rows + shares.nbytes),
+            "rank_sum_by_source": (
+                lambda: ranks.rank_sums(grad, shares, listed, is_transposed=True),
+                rows + shares.nbytes,
+            ),
             "segment_sum": (
                 lambda: segment_sum(self.key, self.plan.index, ones, self.plan.work, None),
                 rows,

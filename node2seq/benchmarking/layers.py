@@ -177,7 +177,8 @@ def gather_bytes(readout: str, kernel_size: int, entries: int, channels: int = C
 
     Sum and mean gather a row once forward, for the score and the sums together, and once backward. The
     maximum gathers a row for the score, each tap's projection for the windows, and backward the gradients and
-    the winners of each target.
+    the winners of each target. Ranks gather a row forward, and backward the same row for the gradient of the
+    ranks, and the gradients of each target; what they are scored by has few channels and is left out.
     """
-    rows = 3 + kernel_size if readout == "max" else 2
+    rows = {"max": 3 + kernel_size, "ranks": 3}.get(readout, 2)
     return rows * entries * channels * 4

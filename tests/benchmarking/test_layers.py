@@ -24,6 +24,7 @@ def test_gathers_grow_with_the_kernel_for_the_maximum_alone():
     assert gather_bytes("max", 3, 10, channels=2) == 6 * 10 * 2 * 4
     assert gather_bytes("max", 10, 10, channels=2) == 13 * 10 * 2 * 4
     assert gather_bytes("mean", 3, 10) == gather_bytes("mean", 10, 10)
+    assert gather_bytes("ranks", 3, 10, channels=2) == 3 * 10 * 2 * 4
 
 
 def test_a_layer_that_runs_out_of_memory_gets_its_row(monkeypatch: pytest.MonkeyPatch):

@@ -82,7 +82,7 @@ def test_soft_ranks_are_as_close_as_plain_ones(count: int, runs: int, monkeypatc
     assert_ran("soft_ranks", "soft_ranks_hub", "soft_ranks_grad", "soft_ranks_grad_hub")
 
 
-@pytest.mark.parametrize("scale", [0.0, 4.0, 12.0, 1e4])
+@pytest.mark.parametrize("scale", [0.0, 4.0, 30.0, 1e4])
 def test_shares_close_to_one(scale: float):
     """Ties, and rows whose first neighbour takes nearly everything, or all of it: what it leaves counts."""
     sequences = ragged([1, 2, 3, 8, 9, 40], SOURCES)
@@ -93,13 +93,13 @@ def test_shares_close_to_one(scale: float):
         return backend.soft_ranks(score, sequences, 3)
 
     found = gradients(partial(run, fused), [score], direction, torch.float32)
-    expected = gradients(lambda score: literally(score, sequences, 3), [score], direction, torch.float64)
+    expected = gradients(partial(literally, sequences, 3), [score], direction, torch.float64)
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all()
-        assert (one - other).abs().max() < 2e-6 * max(1.0, float(other.abs().max()))
+        assert (one - other).abs().max() < 2e-6 * other.abs().max().clamp(min=1)
 
 
-def literally(score: Tensor, sequences: ops.Sequences, count: int) -> Tensor:
+def literally(sequences: ops.Sequences, count: int, score: Tensor) -> Tensor:
     """Row by row; what each share leaves is the sum of all others."""
     found = []
     for value in score.split(sequences.rows.length().tolist()):
