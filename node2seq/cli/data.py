@@ -104,11 +104,15 @@ def check(flags: DataCheckFlags) -> None:
         data = read_source(source, say)
         say("summarising")
         summary = summarise(data)
+    report = data.get("report")
+    warnings = [] if report is None else report.warnings
     if flags.as_json:
-        echo(json.dumps(summary.as_dict()))
+        echo(json.dumps(summary.as_dict() | ({"warnings": warnings} if warnings else {})))
     else:
         for line in _lines(summary):
             echo(line)
+        for warning in warnings:
+            echo(f"warning: {warning}")
 
 
 @contextmanager

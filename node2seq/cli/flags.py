@@ -189,12 +189,27 @@ class GraphFlags:
         shown="none",
         panel=_OWN,
     )
+    order_by: str | None = flag(
+        None,
+        "Column of --edges: a date, timestamp or number. Neighbours are sorted by it, largest first.",
+        shown="by attention",
+        panel=_OWN,
+    )
     id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME, panel=_OWN)
     split: str | None = flag(
         None,
         "Column of --nodes: train, val, test or nothing.",
         shown="60/20/20 of each class",
         panel=_OWN,
+    )
+    split_by: str | None = flag(
+        None,
+        "Column of --nodes: a date, timestamp or number. The first 60 % train, the last 20 % test.",
+        shown="none",
+        panel=_OWN,
+    )
+    no_future_edges: bool = flag(
+        False, "Drop edges that are newer (--order-by) than the node they inform (--split-by).", panel=_OWN
     )
     directed: bool = flag(False, "Keep the direction of the edges.", panel=_OWN)
     fill: str | None = flag(

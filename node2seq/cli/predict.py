@@ -33,8 +33,11 @@ def predict(flags: PredictFlags) -> None:
     if flags.as_json:
         written = {"out": str(flags.out), "embeddings": flags.embeddings and str(flags.embeddings)}
         unlabelled = [str(name) for name in prediction.unlabelled]
-        echo(json.dumps({"nodes": len(prediction.node_ids), **written, "unlabelled": unlabelled}))
+        warnings = {"warnings": list(prediction.warnings)} if prediction.warnings else {}
+        echo(json.dumps({"nodes": len(prediction.node_ids), **written, "unlabelled": unlabelled, **warnings}))
     else:
+        for warning in prediction.warnings:
+            echo(f"warning: {warning}", error=True)
         echo(f"{len(prediction.node_ids)} nodes predicted{_unlabelled(prediction)}: {flags.out}")
 
 

@@ -13,7 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import current
 from node2seq.options import check_choice
 from node2seq.recipes import default_model, network_for, recipe_for
-from node2seq.recipes.choose import GraphSizes, settings_for, sizes_of
+from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.train.metrics import METRIC_TITLES
@@ -31,6 +31,8 @@ _READING = (
     "edge_weight",
     "task",
     "label_separator",
+    "order_by",
+    "split_by",
 )
 
 
@@ -42,8 +44,9 @@ def source_of(flags: GraphFlags) -> Source:
             reading[name] = list(given) if isinstance(given, tuple) else given
     if flags.fill is not None:
         reading["fill"] = _number_or_word(flags.fill)
-    if flags.directed:
-        reading["directed"] = True
+    for name in ("directed", "no_future_edges"):
+        if getattr(flags, name):
+            reading[name] = True
     if flags.edge_features is not None:
         reading["edge_features"] = [name.strip() for name in flags.edge_features.split(",")]
     return Source(
@@ -163,12 +166,15 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     normalize = {} if file.row_normalize is None else {"row_normalize": file.row_normalize}
     weights = given.class_weights or bool(file.settings.get("class_weights"))
     usual = settings_for(data, class_weights=weights)
-    values = usual | file.options | file.settings | normalize | assigned | flags
+    ordered = options_for_order(model, source.carried)
+    values = usual | ordered | file.options | file.settings | normalize | assigned | flags
     sizes = sizes_of(data)
     own = _recipe(variant, model, source.name, sizes, values)
     # What is compared is chosen by the same metric.
     shared = usual | normalize | {"metric": own["settings"].metric} | flags
     compared = _first(given.baseline, file.baseline)
+    if compared:
+        shared = options_for_order(compared, source.carried) | shared
     baseline = compared and RunConfig(**common, **_recipe(variant, compared, source.name, sizes, shared))
     return RunConfig(**common, **own, baseline=baseline)
 

@@ -346,7 +346,7 @@ def _clean(
     else:
         values = torch.empty(edge_index.size(1), 0)
     if order is not None:  # in 32 bits, times within two minutes of each other would be equal
-        values = torch.cat([values.double(), torch.from_numpy(order.values)[:, None]], dim=1)
+        values = torch.cat([values, torch.from_numpy(order.values)[:, None]], dim=1)
     edge_index, values, counts = clean_valued_edges(edge_index, values, num_nodes, directed=directed)
     return Data(edge_index=edge_index, num_nodes=num_nodes, **carried.apart(values)), counts
 
@@ -359,7 +359,7 @@ def _describe_order(data: Data, name: str | None, notes: list[str], warnings: li
     elif tied := tied_edges(data.edge_index, data.edge_order):
         notes.append(
             f"{tied} of {data.num_edges} edges have the same {name!r} as another edge of their node; "
-            "the neighbours' ids decide among them"
+            "the neighbours' own scores decide among them, then their ids"
         )
 
 

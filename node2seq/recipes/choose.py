@@ -5,6 +5,7 @@ The values of the rule were chosen on validation nodes; docs/any-graph.md says h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from node2seq.nn.models import MODELS, Network
 from node2seq.nn.models.residual import ResidualNetwork
 from node2seq.options import check_choice
 from node2seq.recipes import directed, paper, plus
-from node2seq.train.settings import Recipe, recipe
+from node2seq.train.settings import Recipe, option_types, recipe
 from node2seq.train.task import task_for
 
 #: By variant, then by model, then by data set; "" stands for every other graph.
@@ -84,6 +85,20 @@ def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str,
         return {"metric": "balanced-accuracy"} if class_weights else {}
     metric = task_for(data.y).fitting_metric(data.y[labelled(data.y)], class_weights=class_weights)
     return {"metric": metric, "patience": _PATIENCE}
+
+
+def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
+    """The options of a model that reads the order in which the edges of one's own graph are given.
+
+    Args:
+        model: A key of ``node2seq.nn.models.MODELS``.
+        carried: What the edges carry, as networks name it.
+    """
+    if "edge_order" not in carried or "order" not in option_types(model):
+        return {}
+    # Windows that slide over the order forget where a neighbour stood; ranks do not.
+    readout = {"readout": "ranks"} if model == "residual-node2seq" else {}
+    return {"order": "edge", **readout}
 
 
 def is_wide(features: int) -> bool:

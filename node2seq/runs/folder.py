@@ -73,7 +73,7 @@ class Source:
     @property
     def carried(self) -> list[str]:
         """What its edges carry, as networks name it."""
-        names = {"edge_weight": "edge_weight", "edge_features": "edge_attr"}
+        names = {"edge_weight": "edge_weight", "edge_features": "edge_attr", "order_by": "edge_order"}
         return [name for key, name in names.items() if self.reading.get(key)]
 
     @property

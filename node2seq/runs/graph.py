@@ -49,6 +49,12 @@ class RunGraph:
         known = labelled(_parts(self.data)[2]).tolist()
         return [name for name, is_known in zip(self.node_ids, known, strict=True) if not is_known]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What should be known about the files before anything is trained on them."""
+        report = self.data.get("report")
+        return () if report is None else tuple(report.warnings)
+
     @cached_property
     def summary(self) -> Summary:
         """Sizes, shape, and what was dropped or merged when it was read."""

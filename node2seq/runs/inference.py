@@ -47,6 +47,8 @@ class Prediction:
     unlabelled: list[Any] = field(default_factory=list)
     """The ids of the nodes whose label the files do not tell."""
     task: Task = field(default_factory=Classification)
+    warnings: tuple[str, ...] = ()
+    """What should be known about the files."""
 
     @property
     def labels(self) -> list[Any]:
@@ -88,6 +90,7 @@ def predict_run(
             embeddings=embed(model, graph.data).cpu() if embeddings else None,
             unlabelled=graph.unlabelled,
             task=folder.task,
+            warnings=graph.warnings,
         )
 
 

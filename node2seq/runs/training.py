@@ -334,6 +334,7 @@ class _Session:
                     errors.append(run.error)
                 elif not folder.finished:
                     assert result is not None
+                    result = replace(result, warnings=(*self.graph.warnings, *result.warnings))
                     folder.write_result(result, model, trainer.seconds_per_run)
             if not self.alone:
                 self.checkpoint.unlink()
@@ -385,7 +386,8 @@ class _Session:
             # A killed process may have written more epochs than its last checkpoint knows, or half a line.
             first.write_epochs(trainer.runs[0].history)
         if self.on_start is not None:
-            texts = tuple(dict.fromkeys(text for run in trainer.runs for text in run.warnings))
+            of_runs = [text for run in trainer.runs for text in run.warnings]
+            texts = tuple(dict.fromkeys([*self.graph.warnings, *of_runs]))
             self.on_start(RunStart(self.home, first.run, self.graph, first.split, trainer.epoch, texts))
         return trainer
 

@@ -14,7 +14,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import check_carried, current, options_of
 from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
-from node2seq.recipes.choose import GraphSizes, settings_for, sizes_of
+from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
@@ -175,6 +175,7 @@ def prepare(request: Request, graph: RunGraph | None = None) -> tuple[Recipe, Sp
         )
     base = _known_recipe(family, request.source.name, request.space, sizes_of(graph and graph.data))
     base = base.updated(**_fitting_settings(request, graph))
+    ordered = options_for_order(model, request.source.carried)
     if request.start is not None:
         start = read_recipe_file(request.start, model)
         if family_of(start.model or family) != family:
@@ -184,8 +185,9 @@ def prepare(request: Request, graph: RunGraph | None = None) -> tuple[Recipe, Sp
                 "Give a recipe of that model",
             )
         base = base.updated(**start.values)
+        ordered |= {name: start.values[name] for name in ordered if name in start.values}
     columns = GIVEN.get(request.space, {}).get(family, {})
-    given: Settings = {**columns.get("", {}), **columns.get(request.source.name or "", {})}
+    given: Settings = {**ordered, **columns.get("", {}), **columns.get(request.source.name or "", {})}
     given |= dict(parse_setting(model, text, "--fix") for text in request.fix)
     choices = {name: Choice(tuple(value)) for name, value in given.items() if isinstance(value, list)}
     decided = {name: value for name, value in given.items() if name not in choices}

@@ -61,9 +61,13 @@ def graph_tensors(model: nn.Module, data: Data, needs_labels: bool = True) -> tu
 
 
 def carried_by(data: Data) -> dict[str, Tensor]:
-    """What the edges of a graph carry: ``edge_weight`` and ``edge_attr``, where there are any."""
-    both = {"edge_weight": data.edge_weight, "edge_attr": data.edge_attr}
-    return {name: values for name, values in both.items() if values is not None}
+    """What the edges of a graph carry: ``edge_weight``, ``edge_attr`` and ``edge_order``, if they do."""
+    known = {
+        "edge_weight": data.edge_weight,
+        "edge_attr": data.edge_attr,
+        "edge_order": data.get("edge_order"),
+    }
+    return {name: values for name, values in known.items() if values is not None}
 
 
 def edge_dim_of(data: Data) -> int | None:
@@ -76,13 +80,15 @@ def edge_values(model: nn.Module, data: Data) -> dict[str, Tensor]:
     """What the edges of a graph carry, by the names by which a model takes it, on the model's device.
 
     A network of this package refuses what it does not read. Any other model is given what it has arguments
-    for.
+    for. A network with another order than the edges' own is trained without it, for comparison.
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     found = carried_by(data)
     if not hasattr(model, "carried"):
         arguments = inspect.signature(model.forward).parameters
         found = {name: values for name, values in found.items() if name in arguments}
+    elif getattr(model, "order", "edge") != "edge":
+        found.pop("edge_order", None)
     for name, values in found.items():
         if not values.isfinite().all():
             edge = int((~values.isfinite()).nonzero()[0, 0])

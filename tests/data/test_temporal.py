@@ -247,6 +247,7 @@ def test_a_graph_of_pyg_and_frames_keep_the_order(directed: bool) -> None:
     for name in ("edge_index", "edge_weight", "edge_order"):
         assert torch.equal(again[name], data[name]), name
         assert torch.equal(pyg[name], data[name]), name
+        assert pyg[name].dtype == data[name].dtype, name
     given.edge_order = data.edge_order[:, None]
     with pytest.raises(Node2SeqError, match="edge_order of shape"):
         node2seq_data.from_pyg(given)

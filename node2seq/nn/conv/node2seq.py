@@ -252,7 +252,7 @@ class Node2SeqConv(SequenceMessages):
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
         if self.order_seed is not None:
-            self.order_seed.fill_(int(torch.randint(2**62, ())))
+            self.order_seed.fill_(int(torch.randint(2**62, (), device="cpu")))
 
     @property
     def _taps_per_head(self) -> int:

@@ -52,10 +52,15 @@ def options_of(name: str) -> type:
 
 
 def check_carried(name: str, carried: Iterable[str]) -> None:
-    """Raises an error if a network does not take one of ``edge_weight`` and ``edge_attr``."""
+    """Raises an error if a network does not take one of ``edge_weight``, ``edge_attr`` and ``edge_order``."""
+    words_for = {
+        "edge_weight": "edge weights",
+        "edge_attr": "edge features",
+        "edge_order": "orders given by edges",
+    }
     for value in carried:
         if value not in MODELS[name].carried:
-            words = {"edge_weight": "edge weights", "edge_attr": "edge features"}[value]
+            words = words_for[value]
             others = ", ".join(sorted(key for key, network in MODELS.items() if value in network.carried))
             raise Node2SeqError(
                 f"{words} with the model {name}",
