@@ -81,19 +81,25 @@ def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-nod
 
 
 def pack(path: Path) -> None:
-    """Write all graphs into one file, features without their zeros."""
+    """Write all graphs into one file."""
     arrays: dict[str, np.ndarray] = {}
     for name in (*SETS, *FAMILIES, "words-few", "hubs-few"):
         data = load(SETS[name]) if name in SETS else draw_graph(name.removesuffix("-few"), seed=len(name))
-        assert data.x is not None
-        assert data.edge_index is not None
-        x = standardize(data.x.numpy())
-        row, column = np.nonzero(x)
-        parts = {"shape": np.array(x.shape), "row": row.astype(np.int32), "column": column.astype(np.int32)}
-        parts |= {"value": x[row, column], "edge_index": data.edge_index.numpy().astype(np.int32)}
-        arrays |= {f"{name}/{part}": values for part, values in {**parts, "y": data.y.numpy()}.items()}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-        print(f"{name}: {x.shape[0]} nodes, {x.shape[1]} features, {row.size / x.size:.1%} not zero")
+        arrays |= packed(name, data, standard=True)
     np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def packed(name: str, data: Data, *, standard: bool) -> dict[str, np.ndarray]:
+    """A graph as arrays, features without their zeros, and perhaps standardised before."""
+    assert data.x is not None
+    assert data.edge_index is not None
+    assert isinstance(data.y, torch.Tensor)
+    x = standardize(data.x.numpy()) if standard else data.x.numpy()
+    row, column = np.nonzero(x)
+    parts = {"shape": np.array(x.shape), "row": row.astype(np.int32), "column": column.astype(np.int32)}
+    parts |= {"value": x[row, column], "edge_index": data.edge_index.numpy().astype(np.int32)}
+    print(f"{name}: {x.shape[0]} nodes, {x.shape[1]} features, {row.size / x.size:.1%} not zero")
+    return {f"{name}/{part}": values for part, values in {**parts, "y": data.y.numpy()}.items()}
 
 
 def unpack(path: Path, wanted: Sequence[str] | None) -> Iterator[tuple[str, Data]]:

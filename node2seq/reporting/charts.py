@@ -1,4 +1,4 @@
-"""Charts as SVG text: lines over epochs, costs over sizes, box plots. They need no plotting library.
+"""Charts as SVG text: lines over epochs, costs over sizes, dots, box plots. They need no plotting library.
 
 A chart uses the classes of ``charts.css``, which has colours for light and dark pages. A page includes that
 style once; a chart in a file of its own brings it along.
@@ -7,7 +7,7 @@ style once; a chart in a file of its own brings it along.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
@@ -39,6 +39,15 @@ class Box:
     label: str
     values: Sequence[float] = ()
     mark: float | None = None
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A value for some or all rows of a chart, and how far its interval reaches to both sides."""
+
+    label: str
+    values: Mapping[str, float]
+    reach: Mapping[str, float]
 
 
 def line_chart(
@@ -127,6 +136,40 @@ def scatter_chart(title: str, points: Sequence[tuple[float, float]], across: str
     for a, b in points:
         chart.add("circle", "fill c1", cx=x(a), cy=y(b), r=2.2)
     return _legend([("line c1", up), ("marked", f"{up} = {across}")]) + chart.svg()
+
+
+def dot_chart(title: str, rows: Sequence[str], series: Sequence[Dots], across: str) -> str:
+    """Values with their intervals, a row for each name, as an SVG file for light and dark pages.
+
+    Args:
+        title: Shown above the chart.
+        rows: The names at the vertical axis, from the top.
+        series: What is drawn in each row, one below the other; their labels stand at the right.
+        across: Name of the horizontal axis.
+    """
+    tall = 10 * len(series) + 8
+    chart = _Chart(title, 760, 96 + tall * len(rows), left=180, right=150, top=44, bottom=52)
+    ends = [
+        one.values[row] + sign * one.reach[row] for one in series for row in one.values for sign in (-1, 1)
+    ]
+    x = _Axis(ends, chart.left, chart.right, nice_ticks(min(ends), max(ends)))
+    chart.text(title, chart.left, 26, "title", "start")
+    chart.x_axis(x, "{:g}".format, across)
+    for place, row in enumerate(rows):
+        start = chart.top + place * tall
+        chart.add("line", "grid", x1=chart.left, x2=chart.right, y1=start, y2=start)
+        chart.text(row, chart.left - 10, start + tall / 2 + 4, anchor="end")
+        for number, one in enumerate(series):
+            if row in one.values:
+                value, reach, y = one.values[row], one.reach[row], start + 9 + 10 * number
+                colour = f"stroke c{number % COLOURS}"
+                chart.add("line", colour, x1=x(value - reach), x2=x(value + reach), y1=y, y2=y)
+                chart.marker(number, x(value), y)
+    chart.add("path", "axis", d=f"M{chart.left},{chart.top}V{chart.bottom}H{chart.right}")
+    for number, one in enumerate(series):
+        chart.marker(number, chart.right + 16, chart.top + 10 + 20 * number)
+        chart.text(one.label, chart.right + 28, chart.top + 14 + 20 * number, anchor="start")
+    return chart.file()
 
 
 def box_plot(title: str, groups: Sequence[tuple[str, Sequence[Box]]], mark: str) -> str:

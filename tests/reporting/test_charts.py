@@ -7,7 +7,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from node2seq.reporting.charts import Box, Curve, box_plot, line_chart, loglog_chart, nice_ticks
+from node2seq.reporting.charts import (
+    Box,
+    Curve,
+    Dots,
+    box_plot,
+    dot_chart,
+    line_chart,
+    loglog_chart,
+    nice_ticks,
+)
 
 
 def drawing(chart: str) -> ElementTree.Element:
@@ -38,6 +47,7 @@ def test_labels_are_text_not_markup():
     for chart in (
         line_chart("<b>", [Curve("<i>", [1.0])], marked=1),
         loglog_chart("<b>", [Curve("<i>", [1.0], [1.0])], "<u>", "<s>"),
+        dot_chart("<b>", ["<u>"], [Dots("<i>", {"<u>": 1.0}, {"<u>": 0.5})], "<s>"),
         box_plot("<b>", [("<u>", [Box("<i>", [1.0], 2.0)])], "<s>"),
     ):
         assert not re.search("<(b|i|u|s)>", chart)
@@ -69,6 +79,20 @@ def test_a_loglog_chart_shows_every_point_of_every_curve():
     texts = {text.text for text in chart.findall(".//{*}text")}
     assert {"Time", "one & only", "two", "edges", "ms", "10M", "100"} <= texts
     assert "prefers-color-scheme: dark" in (chart.findtext("{*}style") or "")
+
+
+def test_a_dot_chart_shows_each_value_with_its_interval():
+    one = Dots("one", {"a": 20.0, "b": 40.0}, {"a": 10.0, "b": 0.0})
+    chart = ElementTree.fromstring(
+        dot_chart("Figures", ["a", "b"], [one, Dots("two", {"b": 50.0}, {"b": 0.0})], "%")
+    )
+    first, second = (float(dot.attrib["cx"]) for dot in chart.findall(".//{*}circle")[:2])
+    reach = chart.findall("{*}line[@class='stroke c0']")[0]
+    low, high = float(reach.attrib["x1"]), float(reach.attrib["x2"])
+    assert first == pytest.approx((low + high) / 2, abs=0.1)
+    assert second - first == pytest.approx(high - low, abs=0.2)  # twenty units, as the interval is long
+    assert len(chart.findall(".//{*}polygon")) == 2  # the second series has one value, and its key
+    assert {"Figures", "a", "b", "one", "two", "%"} <= {text.text for text in chart.findall(".//{*}text")}
 
 
 def test_a_box_plot_shows_quartiles_whiskers_outliers_and_marks():
