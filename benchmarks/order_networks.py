@@ -23,6 +23,8 @@ _RANKS: dict[str, Any] = {"readout": "ranks"}
 #: here with several heads and, as every layer of ranks, beside the mean of all neighbours.
 SEQUENCES: dict[str, dict[str, Any]] = {
     "soft ranks": _RANKS,
+    "soft ranks, 4 heads": _RANKS | {"heads": _HEADS},
+    "soft ranks, shared scores": _RANKS | {"scores": "shared"},
     "attention": _RANKS | {"kernel_size": 1, "heads": _HEADS},
     "hard ranks, attention": _RANKS | {"soft": False},
     "hard ranks, random": _RANKS | {"order": "random"},

@@ -20,6 +20,7 @@ Samples = dict[str, dict[str, dict[int, float]]]
 MEANINGS = {
     "soft ranks": "a matrix for each of the first three ranks, learned by attention with a gradient",
     "soft ranks, 4 heads": "four such orders side by side, a quarter of the channels each",
+    "soft ranks, shared scores": "scored by the rows themselves, without projections for that alone",
     "soft ranks, told the age": "the same, with the age of each neighbour as an edge attribute",
     "hard ranks, given": "a matrix for each of the first three ranks, in the order that the data has",
     "hard ranks, attention": "the same by attention, without a gradient to the order",
@@ -37,7 +38,13 @@ MEANINGS = {
     "pna": "mean, standard deviation and maximum, as in PNA without its scalers: no order",
 }
 # Layers that are given the order, or learn one with a gradient to each rank: not among those to beat.
-_ORDERED = ("soft ranks", "soft ranks, 4 heads", "hard ranks, given", "paper, max, given")
+_ORDERED = (
+    "soft ranks",
+    "soft ranks, 4 heads",
+    "soft ranks, shared scores",
+    "hard ranks, given",
+    "paper, max, given",
+)
 _PAIRS = (
     ("soft ranks", "hard ranks, random"),
     ("hard ranks, attention", "hard ranks, random"),
@@ -111,8 +118,8 @@ def page(rows: Sequence[Mapping[str, Any]], chart: str | None = None) -> str:
     drawn, otc, columns = (samples_of(rows, part) for part in ("drawn", BITCOIN, COLUMNS))
     found = otc.get(BITCOIN, {})
     said = [*_about_drawn(drawn), *_about_bitcoin(found), *_about_columns(columns)]
-    lines = ["# When does the order matter?", ""]
-    lines += [f"- {sentence}" for sentence in said] or ["There are no runs yet."]
+    lines = ["# When does the order matter?", "", *_lead(drawn, found, columns)]
+    lines += [f"- {sentence}" for sentence in said]
     if chart is not None:
         lines += ["", f"![Test figures of each layer, with 95 % intervals]({chart})"]
     lines += ["", _HOW, *_drawn_tables(drawn), *_bitcoin_table(found, rows), *_column_tables(columns)]
@@ -120,22 +127,53 @@ def page(rows: Sequence[Mapping[str, Any]], chart: str | None = None) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _about_drawn(drawn: Samples) -> list[str]:
-    """One sentence for each task: soft ranks against the best of the layers that have no such order."""
+def _lead(drawn: Samples, found: Mapping[str, Mapping[int, float]], columns: Samples) -> list[str]:
+    """Where an order is above the others, level or below, in one paragraph."""
     said = []
+    gaps = [gap for _, gap in _against_the_best(drawn).values()]
+    if gaps:
+        above, below = (sum(gap.side == side for gap in gaps) for side in (1, -1))
+        said.append(
+            f"On {above} of {len(gaps)} drawn tasks about an order, soft ranks, which learn it with a "
+            "gradient, are above every layer that is not given the order; on "
+            f"{below} they are below the best of these."
+        )
+    gap = difference(found.get("hard ranks, given", {}), found.get("hard ranks, random", {}))
+    if gap is not None:
+        said.append(f"On `{BITCOIN}`, ranks by time are {gap.words} the same ranks in a random order.")
+    pairs = [_pooled(columns, *pair) for pair in _PAIRS if pair[1].endswith("random")]
+    sides = [pair.side for pair in pairs if pair is not None]
+    if sides:
+        said.append(
+            f"On the paper's columns together, of {len(sides)} orders compared with a random one "
+            f"{sides.count(1)} are above it, {sides.count(-1)} below and {sides.count(0)} level."
+        )
+    return [" ".join(said), ""] if said else ["There are no runs yet."]
+
+
+def _against_the_best(drawn: Samples) -> dict[str, tuple[str, Difference]]:
+    """By task: the best layer that neither learns ranks with a gradient nor is given the order; soft ranks
+    minus it.
+    """
+    found = {}
     for task, by_layer in drawn.items():
         others = {name: runs for name, runs in by_layer.items() if name not in _ORDERED}
-        if "soft ranks" not in by_layer or not others:
-            continue
-        best = max(others, key=lambda name: _mean(others[name]))
-        gap = difference(by_layer["soft ranks"], others[best])
-        if gap is not None:
-            said.append(
-                f"**{_capital(TASKS[task])}** (drawn graphs): soft ranks, whose order is learned, reach "
-                f"{_mean(by_layer['soft ranks']):.1f} %. They are {gap.words} the best layer without such an "
-                f"order, *{best}* with {_mean(others[best]):.1f} %: {gap} points."
-            )
-    return said
+        if "soft ranks" in by_layer and others:
+            best = max(others, key=lambda name: _mean(others[name]))
+            gap = difference(by_layer["soft ranks"], others[best])
+            if gap is not None:
+                found[task] = best, gap
+    return found
+
+
+def _about_drawn(drawn: Samples) -> list[str]:
+    """One sentence for each task: soft ranks against the best of the layers that have no such order."""
+    return [
+        f"**{_capital(TASKS[task])}** (drawn graphs): soft ranks reach "
+        f"{_mean(drawn[task]['soft ranks']):.1f} %. They are {gap.words} the best layer without such an "
+        f"order, *{best}* with {_mean(drawn[task][best]):.1f} %: {gap} points."
+        for task, (best, gap) in _against_the_best(drawn).items()
+    ]
 
 
 def _about_bitcoin(found: Mapping[str, Mapping[int, float]]) -> list[str]:

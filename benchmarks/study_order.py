@@ -70,6 +70,7 @@ GRID = {
 }
 _DRAWN: dict[str, Any] = {"hidden_channels": 64}
 _BITCOIN: dict[str, Any] = {"hidden_channels": 32, "target_columns": 6}
+_SOFT = ("soft ranks", "soft ranks, 4 heads", "soft ranks, shared scores")
 _EPOCHS = {"drawn": 300, BITCOIN: 200}
 _PATIENCE = 60
 
@@ -102,7 +103,8 @@ def _residual(title: str, **options: Any) -> Case:
 
 CASES: dict[str, list[Case]] = {
     "drawn": [
-        *(_one_layer(_DRAWN, name) for name in ("soft ranks", "hard ranks, attention", "hard ranks, random")),
+        *(_one_layer(_DRAWN, name) for name in _SOFT),
+        *(_one_layer(_DRAWN, name) for name in ("hard ranks, attention", "hard ranks, random")),
         _one_layer(_DRAWN, "hard ranks, given", "edge_order"),
         *(
             _one_layer(_DRAWN, name)

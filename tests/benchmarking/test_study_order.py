@@ -137,7 +137,8 @@ def test_a_test_figure_needs_a_complete_grid(
 def test_the_page_is_rendered_from_rows(small: Any, rows: Path, tmp_path: Path):
     run(small, "page", "--rows", str(rows), "--page", str(tmp_path / "order.md"))
     text = (tmp_path / "order.md").read_text(encoding="utf-8")
-    assert text.startswith("# When does the order matter?\n\n- **The class of the second neighbour**")
+    assert text.startswith("# When does the order matter?\n\nOn ")
+    assert "- **The class of the second neighbour** (drawn graphs): soft ranks reach " in text
     for heading in ("## Labels that are about an order", "## A graph with times", "## The paper's columns"):
         assert heading in text
     assert "| wisconsin |" in text
@@ -146,6 +147,22 @@ def test_the_page_is_rendered_from_rows(small: Any, rows: Path, tmp_path: Path):
     assert (tmp_path / "order.svg").exists()
     run(small, "page", "--rows", str(tmp_path / "none.jsonl"), "--page", str(tmp_path / "order.md"))
     assert "There are no runs yet." in (tmp_path / "order.md").read_text(encoding="utf-8")
+
+
+def test_the_committed_page_is_what_the_committed_rows_say(study: Any, tmp_path: Path):
+    rows = ROOT / "results" / "order.jsonl"
+    run(
+        study,
+        "page",
+        "--rows",
+        str(rows if rows.exists() else tmp_path / "none"),
+        "--page",
+        str(tmp_path / "order.md"),
+    )
+    for written in tmp_path.glob("order.*"):
+        assert written.read_text(encoding="utf-8") == (ROOT / "docs" / written.name).read_text(
+            encoding="utf-8"
+        )
 
 
 def test_intervals_are_those_of_student(study: Any):
