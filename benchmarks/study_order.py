@@ -227,7 +227,7 @@ def train(
             best, test = outcome.result.best, outcome.result.test
             row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
             if key["stage"] == "measure" and test is not None:
-                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.largest_class}
+                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
         rows.add(row)
     if runs:
         took = time.perf_counter() - started

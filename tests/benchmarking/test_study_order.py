@@ -49,7 +49,7 @@ def ring(nodes: int) -> Data:
     return Data(x=torch.randn(nodes, 5), edge_index=torch.cat([both, both.flip(0)], dim=1), y=place % 2)
 
 
-def events(nodes: int) -> Data:
+def events(nodes: int) -> Any:
     """Each event's neighbours are the three before it; those of no part have no label."""
     target = torch.arange(nodes)[:, None].expand(-1, 3)
     source = target - torch.arange(1, 4)
