@@ -12,7 +12,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, softmax
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.edge_inputs import check_edge_values
-from node2seq.nn.conv.inputs import edges_of, entries_of, sequences_of
+from node2seq.nn.conv.inputs import edges_of, entries_of, has_message_hooks, sequences_of
 
 
 class NotScripted(nn.Module):
@@ -173,11 +173,7 @@ class DeterministicConv(NotScripted, MessagePassing):
 
 
 class SequenceMessages(NotScripted, MessagePassing):
-    """The base of a layer whose convolution can run over single messages too.
-
-    Args:
-        **kwargs: See :class:`torch_geometric.nn.MessagePassing`.
-    """
+    """The base of a layer whose convolution can run over single messages too; made with ``aggr=None``."""
 
     # PyG would read the arguments off the source of the class, and misreads some subclasses.
     propagate_type: ClassVar = {
@@ -196,11 +192,6 @@ class SequenceMessages(NotScripted, MessagePassing):
         # keeps the original for them. What a subclass inherits must not pass for the original.
         if "propagate" not in cls.__dict__:
             cls.propagate = MessagePassing.propagate
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(aggr=None, node_dim=0, **kwargs)
-        # MessagePassing orders pairs by the rows of edge_index; the flow says which of them is the source.
-        self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
 
     def convolve_messages(
         self,
@@ -241,11 +232,12 @@ class SequenceMessages(NotScripted, MessagePassing):
 
         # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
         # and sparse matrices not in every layout: messages need the sources and plain edges only.
+        is_forward = self.flow == "source_to_target"  # the flow says which row of edge_index is the source
         sizes = (sequences.num_sources, rows.num_rows)
         winners: list[Tensor | None] = []
         out = self.propagate(
-            torch.stack([source, target] if self._source == 0 else [target, source]),
-            size=(sizes[self._source], sizes[self._target]),
+            torch.stack([source, target] if is_forward else [target, source]),
+            size=sizes if is_forward else (sizes[1], sizes[0]),
             x=key,
             alpha=alpha,
             edge_weight=None if edges is None else edges.weight,
@@ -288,16 +280,3 @@ class SequenceMessages(NotScripted, MessagePassing):
         out, winner = ops.convolve(table, weight, ordered, readout)
         winners.append(winner)
         return out
-
-
-def has_message_hooks(layer: MessagePassing) -> bool:
-    """Whether an explainer or a hook wants to see or change single messages; the fused path has none."""
-    hooks = (
-        layer._propagate_forward_pre_hooks,
-        layer._propagate_forward_hooks,
-        layer._message_forward_pre_hooks,
-        layer._message_forward_hooks,
-        layer._aggregate_forward_pre_hooks,
-        layer._aggregate_forward_hooks,
-    )
-    return bool(layer.explain) or any(hooks)

@@ -1,16 +1,16 @@
-"""What a layer is handed: options, features and edges in every form, checked; edges become sequences.
+"""What a layer is handed: options, features, edges in every form, hooks; checked. Edges become sequences.
 
 What edges carry is checked in :mod:`node2seq.nn.conv.edge_inputs`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.jit._trace import is_tracing as is_jit_tracing
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import Linear
+from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.typing import Size
 from torch_geometric.typing import SparseTensor as _SparseTensor  # pyright: ignore[reportAttributeAccessIssue]
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
@@ -378,3 +378,88 @@ def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) 
             "it holds a row of source ids and a row of target ids",
             "Pass shape [2, num_edges]; a list of pairs needs .t().contiguous()",
         )
+
+
+class RankOptions(NamedTuple):
+    """The options of ranks with their defaults: what another readout has as well."""
+
+    soft: bool | None = None
+    """Whether ranks are soft; by default where the order is learned."""
+    scores: str | None = None
+    """What scores are taken from; by default from projections of their own where ranks are soft."""
+    score_channels: int = 8
+    """The channels of such projections."""
+    temperature: float = 1.0
+    """What scores are divided by."""
+    heads: int = 1
+    """How many orders there are at once."""
+
+
+def complete_ranks(given: RankOptions, readout: str, order: str) -> RankOptions:
+    """The options with what was left open, or an error if they make no sense."""
+    if readout != "ranks":
+        for name, value in given._asdict().items():
+            if value != RankOptions._field_defaults[name]:
+                raise Node2SeqError(
+                    f"{name}={value!r} with readout={readout!r}",
+                    "it is an option of ranks",
+                    "Leave it out, or use readout='ranks'",
+                )
+        return given._replace(soft=False, scores="shared")
+    soft = order == "attention" if given.soft is None else bool(given.soft)
+    scores = ("own" if soft else "shared") if given.scores is None else given.scores
+    check_choice("scores", scores, ("own", "shared"))
+    for name in ("score_channels", "heads"):
+        value = getattr(given, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Node2SeqError(f"{name}={value!r}", "there is at least one", "Pass a whole number from 1 up")
+    temperature: Any = given.temperature
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
+        raise Node2SeqError(
+            f"temperature={temperature!r}", "scores are divided by it", "Pass a number above 0, such as 1.0"
+        )
+    _check_ranks(soft, scores, float(temperature), given.heads, order)
+    return RankOptions(soft, scores, given.score_channels, float(temperature), given.heads)
+
+
+def _check_ranks(soft: bool, scores: str, temperature: float, heads: int, order: str) -> None:
+    if soft and order != "attention":
+        raise Node2SeqError(
+            f"soft=True with order={order!r}",
+            "soft ranks are shares by a score that is learned, and this order has none",
+            "Use soft=False, or order='attention'",
+        )
+    if not soft and (scores == "own" or temperature != 1.0):
+        raise Node2SeqError(
+            "scores='own' with soft=False"
+            if scores == "own"
+            else f"temperature={temperature} with soft=False",
+            "no gradient passes through a hard order, so projections of its own would never learn"
+            if scores == "own"
+            else "a hard order is the same at every temperature",
+            "Leave it out, or use soft=True with order='attention'",
+        )
+    if heads > 1 and scores != "own":
+        raise Node2SeqError(
+            f"heads={heads} without scores of their own",
+            "every head would have the same order",
+            "Use soft=True and scores='own', or heads=1",
+        )
+
+
+def is_bare(edge_index: Any, *carried: Any) -> bool:
+    """Whether edges carry nothing: they are no matrix, which may have values, and nothing is given beside."""
+    return not is_sparse(edge_index) and all(value is None for value in carried)
+
+
+def has_message_hooks(layer: MessagePassing) -> bool:
+    """Whether an explainer or a hook wants to see or change single messages; the fused path has none."""
+    hooks = (
+        layer._propagate_forward_pre_hooks,
+        layer._propagate_forward_hooks,
+        layer._message_forward_pre_hooks,
+        layer._message_forward_hooks,
+        layer._aggregate_forward_pre_hooks,
+        layer._aggregate_forward_hooks,
+    )
+    return bool(layer.explain) or any(hooks)

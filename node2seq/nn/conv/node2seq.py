@@ -13,21 +13,23 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.base import SequenceMessages, has_message_hooks
+from node2seq.nn.conv.base import SequenceMessages
 from node2seq.nn.conv.edge_inputs import check_edge_order, check_edges
 from node2seq.nn.conv.inputs import (
+    RankOptions,
     check_features,
     check_not_traced,
     check_options,
     check_size,
+    complete_ranks,
     entries_of,
+    has_message_hooks,
+    is_bare,
     is_sparse,
     needs_targets,
     sequences_of,
 )
 from node2seq.nn.conv.ranks import (
-    RankOptions,
-    complete,
     edges_of_heads,
     for_heads,
     join_heads,
@@ -204,8 +206,11 @@ class Node2SeqConv(SequenceMessages):
             taps=taps,
             edge_dim=edge_dim,
         )
-        ranks = complete(RankOptions(soft, scores, score_channels, temperature, heads), readout, order)
-        super().__init__(**kwargs)
+        ranks = RankOptions(soft, scores, score_channels, temperature, heads)
+        ranks = complete_ranks(ranks, readout, order)
+        super().__init__(aggr=None, node_dim=0, **kwargs)
+        # MessagePassing orders pairs by the rows of edge_index; the flow says which of them is the source.
+        self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
         self.in_channels = in_channels if isinstance(in_channels, int) else tuple(in_channels)
         self.out_channels, self.kernel_size = out_channels, kernel_size
         self.readout, self.hops = readout, hops
@@ -294,8 +299,10 @@ class Node2SeqConv(SequenceMessages):
         """
         check_not_traced()
         check_size(size)
-        values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
-        edge_order = check_edge_order(edge_index, edge_order, self.order)
+        values = None, None
+        if self.order == "edge" or not is_bare(edge_index, edge_weight, edge_attr, edge_order, self.lin_edge):
+            values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
+            edge_order = check_edge_order(edge_index, edge_order, self.order)
         carries = any(value is not None for value in (*values, edge_order))
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)

@@ -14,10 +14,11 @@ from torch_geometric.nn.inits import reset
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.base import NotScripted, has_message_hooks
+from node2seq.nn.conv.base import NotScripted
 from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.gin import GINEConv
+from node2seq.nn.conv.inputs import has_message_hooks
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.options import build
 
