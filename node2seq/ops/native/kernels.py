@@ -898,7 +898,7 @@ def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least:
     leaves is the sum of the others: close to one, the share itself does not tell.
     """
     left, value = np.empty(longest, score.dtype), np.empty(longest, score.dtype)
-    zero, half = score.dtype.type(0), score.dtype.type(0.5)
+    zero, half, one = score.dtype.type(0), score.dtype.type(0.5), score.dtype.type(1)
     for i in range(first, last):
         start, count = ptr[i], ptr[i + 1] - ptr[i]
         _copy(left[:count], score[start : start + count])
@@ -916,7 +916,7 @@ def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least:
                 for e in range(begin, min(begin + _LONGEST_SUM, count)):
                     value[e] = np.exp(left[e] - best)
                     if left[e] == best:
-                        tops += 1
+                        tops += one
                     else:
                         part += value[e]
                 others += part
@@ -929,7 +929,7 @@ def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least:
                     if value[e] > half:
                         left[e] += np.log(max(others / total, least))
                     else:
-                        left[e] += np.log1p(-value[e])
+                        left[e] += np.log(one - value[e])
 
 
 @_compiled
@@ -942,7 +942,7 @@ def soft_ranks_grad(
     the others, and multiplied by their shares before it is added to theirs.
     """
     given = np.empty(longest, out.dtype)
-    zero, half = out.dtype.type(0), out.dtype.type(0.5)
+    zero, half, one = out.dtype.type(0), out.dtype.type(0.5), out.dtype.type(1)
     for i in range(first, last):
         start, count = ptr[i], ptr[i + 1] - ptr[i]
         back = out[start : start + count]
@@ -957,7 +957,7 @@ def soft_ranks_grad(
                     if p > half:
                         large = e
                     else:
-                        given[e] = grad[start + e, t] - back[e] / (1 - p)
+                        given[e] = grad[start + e, t] - back[e] / (one - p)
                         part += p * given[e]
                         part_share += p
                 mean += part
