@@ -174,6 +174,30 @@ def test_strange_cells(edges, nodes, label, fill, directed):
     try_frames(edges, nodes, label, fill, directed)
 
 
+moment = st.one_of(
+    cell,
+    st.dates().map(str),
+    st.datetimes().map(str),
+    st.datetimes(timezones=st.timezones()).map(lambda time: time.isoformat()),
+    st.sampled_from(
+        ["2024-02-30", "2024-03-31T25:00", "0000-00-00", "2024-03-31T10:00+99:99", "1e308", "-0"]
+    ),
+)
+
+
+@bounded
+@given(st.lists(moment, min_size=4, max_size=4), st.lists(moment, min_size=4, max_size=4), st.booleans())
+def test_strange_times(of_edges, of_nodes, drop):
+    edges = {"source": ["a", "b", "c", "a"], "target": ["b", "c", "d", "b"], "time": of_edges}
+    nodes = {"id": ["a", "b", "c", "d"], "seen": of_nodes, "label": ["x", "y", "x", "y"]}
+    with contextlib.suppress(Node2SeqError):
+        data = from_frames(
+            edges, nodes, "label", order_by="time", split_by="seen", no_future_edges=drop, directed=drop
+        )
+        use(data)
+        assert data.edge_order.isfinite().all()
+
+
 @pytest.mark.slow
 @thorough
 @given(noise, noise, st.sampled_from(ENDINGS))
