@@ -13,8 +13,8 @@ Three parts, each a name for ``--only``, as are the graphs in them:
 
 In the first two the settings of each layer are chosen from one grid, which is the same for all, by the mean
 over seeds that no test figure uses; `measure` leaves out a layer whose grid is not complete. Runs that have a
-row are not trained again. Several processes may add to one file of rows, each with graphs of its own by
-``--only``. Needs torch, torch_geometric and numpy.
+row are not trained again. Several processes may work at once, each with graphs and rows of its own
+(``--only``, ``--rows``); put the files of rows together afterwards. Needs torch, torch_geometric and numpy.
 """
 
 from __future__ import annotations
