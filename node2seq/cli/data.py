@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from torch_geometric.data import Data
 
 from node2seq.cli.commands import echo
 from node2seq.cli.flags import DataCheckFlags, DataExportFlags, DataFetchFlags, DataListFlags
@@ -106,13 +107,23 @@ def check(flags: DataCheckFlags) -> None:
         summary = summarise(data)
     report = data.get("report")
     warnings = [] if report is None else report.warnings
+    split = _split_sizes(data)
     if flags.as_json:
-        echo(json.dumps(summary.as_dict() | ({"warnings": warnings} if warnings else {})))
+        more = {"split": split, "warnings": warnings}
+        echo(json.dumps(summary.as_dict() | {name: value for name, value in more.items() if value}))
     else:
-        for line in _lines(summary):
+        for line in _lines(summary, split):
             echo(line)
         for warning in warnings:
             echo(f"warning: {warning}")
+
+
+def _split_sizes(data: Data) -> dict[str, int]:
+    """How many nodes each part of the split has that training would take; none without labels."""
+    if data.y is None:
+        return {}
+    split = make_split(data)
+    return {part: getattr(split, part).numel() for part in ("train", "val", "test")}
 
 
 @contextmanager
@@ -128,7 +139,7 @@ def _steps(*, quiet: bool) -> Iterator[Say]:
         yield lambda line: echo(f"[{time.monotonic() - begun:5.1f} s] {line}", error=True)
 
 
-def _lines(summary: Summary) -> Iterator[str]:
+def _lines(summary: Summary, split: Mapping[str, int]) -> Iterator[str]:
     kind = "directed" if summary.directed else "undirected"
     yield f"nodes              {summary.nodes} ({summary.isolated} without a neighbour)"
     yield f"edges              {summary.edges} ({kind}); largest degree {summary.largest_degree}"
@@ -147,6 +158,9 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield f"  and {len(counts) - _MOST_CLASSES_SHOWN} smaller ones"
     if summary.homophily is not None:
         yield f"homophily          {summary.homophily:.3f} of the edges join nodes of one class"
+    if split:
+        train, val, test = split.values()
+        yield f"split              {train} nodes to train, {val} to validate, {test} to test"
     yield f"self loops         {summary.self_loops_dropped} dropped"
     yield f"duplicate edges    {summary.duplicates_merged} merged"
     memory = summary.training_bytes / 2**30
@@ -154,6 +168,8 @@ def _lines(summary: Summary) -> Iterator[str]:
         f"training           about {_duration(summary.seconds_per_epoch)} an epoch on two CPU cores and "
         f"{memory:.1f} GiB (an estimate)"
     )
+    for number, (name, words) in enumerate(summary.columns.items()):
+        yield f"{'columns' if number == 0 else '':<18} {name}: {words}"
     for note in summary.notes:
         yield f"note: {note}"
 

@@ -33,9 +33,12 @@ def predict(flags: PredictFlags) -> None:
     if flags.as_json:
         written = {"out": str(flags.out), "embeddings": flags.embeddings and str(flags.embeddings)}
         unlabelled = [str(name) for name in prediction.unlabelled]
-        warnings = {"warnings": list(prediction.warnings)} if prediction.warnings else {}
-        echo(json.dumps({"nodes": len(prediction.node_ids), **written, "unlabelled": unlabelled, **warnings}))
+        about = {"nodes": len(prediction.node_ids), **written, "unlabelled": unlabelled}
+        more = {"notes": prediction.notes, "warnings": list(prediction.warnings)}
+        echo(json.dumps(about | {name: texts for name, texts in more.items() if texts}))
     else:
+        for note in prediction.notes:
+            echo(f"note: {note}")
         for warning in prediction.warnings:
             echo(f"warning: {warning}", error=True)
         echo(f"{len(prediction.node_ids)} nodes predicted{_unlabelled(prediction)}: {flags.out}")

@@ -5,6 +5,8 @@ each column, in order:
 
 - ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
   With ``shift`` and ``scale`` the shift is subtracted, and the rest is divided by the scale.
+- ``{"kind": "time", "name": …, "fill": …, "shift": …, "scale": …}``: a date or timestamp in seconds since
+  1970, scaled as a number is.
 - ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one-hot. A missing cell is all
   zero if ``fill`` is set, otherwise an error. An unknown category is all zero and gets a note in the report.
 - ``{"kind": "block", "name": "f", "count": 1433}``: the number columns f0 … f1432.
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from node2seq.data.tabular import MISSING, as_text, first_few, subject
+from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 
 
 _MOST_CATEGORIES = 256
+# Where more columns are of one kind, they are described together.
+_MOST_DESCRIBED = 24
+# Words for a missing cell of a column of categories; "none" and "-" may be categories.
+_NO_CATEGORY = ["na", "n/a", "nan", "null"]
+# 1,000 and 2,500,000.75 as people write them.
+_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
 #: The square of a larger number is infinite in 32 bits.
 LARGEST = math.sqrt(float(np.finfo(np.float32).max))
 Encoding = list[dict[str, Any]]
@@ -45,21 +54,92 @@ def choose_encoding(
     fill: str | float | None,
     *,
     standardize: bool = False,
+    wanted: Sequence[str] = (),
+    notes: list[str] | None = None,
 ) -> Encoding:
-    """Choose how to encode each column of the frame."""
+    """Choose how to encode each column of the frame.
+
+    Args:
+        frame: The columns.
+        title: What the table is called in an error.
+        categorical: Columns that hold categories although they look like numbers.
+        fill: What replaces missing cells.
+        standardize: Whether to scale numbers.
+        wanted: Columns that the user named: one of many texts is an error, where others are left out.
+        notes: Gets what is left out.
+    """
     fill = check_fill(fill)
     encoding: Encoding = []
     for column in frame:
-        numbers = None if column.name in categorical else _numbers(column, title)
+        name, forced = column.name, column.name in categorical
+        is_date = column.dtype.is_temporal()
+        numbers = None if forced or is_date else _numbers(column, title)
+        is_time = numbers is None and not forced and holds_dates(column)
+        numbers = _seconds(column, title) if is_time else numbers
         if numbers is None:
-            encoding.append(_category(column, title, fill, forced=column.name in categorical))
-        else:
-            chosen = {"kind": "number", "name": column.name, "fill": _fill_value(numbers, fill)}
-            shift, scale = _scale(numbers, title) if standardize else (0.0, 1.0)
-            if (shift, scale) != (0.0, 1.0):
-                chosen |= {"shift": shift, "scale": scale}
+            chosen = _category(column, title, fill, forced=forced, wanted=name in wanted)
+            if chosen is None:
+                distinct = column.n_unique()
+                words = (
+                    f"column {name!r} has {distinct} different texts ({first_few(_examples(column, title))})"
+                )
+                (notes if notes is not None else []).append(
+                    f"{words}: it is left out; to use it, give --categorical {name}"
+                )
+                continue
             encoding.append(chosen)
+            continue
+        chosen = {"kind": "time" if is_time else "number", "name": name, "fill": _fill_value(numbers, fill)}
+        # Seconds since 1970 have too many digits for 32 bits as they are.
+        shift, scale = _scale(numbers, title) if standardize or is_time else (0.0, 1.0)
+        if (shift, scale) != (0.0, 1.0):
+            chosen |= {"shift": shift, "scale": scale}
+        encoding.append(chosen)
     return encoding
+
+
+def _seconds(column: pl.Series, title: str) -> pl.Series:
+    """A column of dates and timestamps in seconds since 1970, with nulls for missing cells."""
+    import polars as pl
+
+    return pl.Series(column.name, read_times(column, title, "date").values).fill_nan(None)
+
+
+def _examples(column: pl.Series, title: str) -> list[str]:
+    return as_text(column, title).drop_nulls().unique(maintain_order=True).head(4).to_list()
+
+
+def has_missing_words(categories: Sequence[str]) -> bool:
+    """Whether a word that stands for a missing cell is among categories."""
+    return any(name.lower() in _NO_CATEGORY for name in categories)
+
+
+def described_columns(encoding: Encoding) -> dict[str, str]:
+    """How each column is read, in a few words; many columns of one kind are one entry."""
+    found: dict[str, str] = {}
+    for kind, words in (("number", "number"), ("time", "date or time"), ("category", "category")):
+        own = [column for column in _columns(encoding) if column["kind"] == kind]
+        if len(own) > _MOST_DESCRIBED:
+            found[f"{own[0]['name']} … {own[-1]['name']}"] = f"{len(own)} columns: {words}"
+            continue
+        for column in own:
+            about = words
+            if kind == "category":
+                names = column["categories"]
+                about += f", {len(names)} values: {first_few(names)}" if names else ", no values"
+            elif "scale" in column:
+                about += (
+                    f", standardised ({column['shift']:.4g} subtracted, divided by {column['scale']:.4g})"
+                )
+            found[column["name"]] = about + _filled_words(column)
+    return found
+
+
+def _filled_words(column: dict[str, Any]) -> str:
+    if column["fill"] is None:
+        return ""
+    value = "no category" if column["kind"] == "category" else f"{column['fill']:.4g}"
+    return f"; missing cells: {value}"
 
 
 def encoded_columns(encoding: Encoding) -> list[str]:
@@ -91,8 +171,12 @@ def encode(
     for column in _columns(encoding):
         name = column["name"]
         cells = frame[name]
-        if column["kind"] == "number":
-            numbers = _numbers(cells, title, strict="the column was all numbers in training")
+        if column["kind"] != "category":
+            numbers = (
+                _seconds(cells, title)
+                if column["kind"] == "time"
+                else _numbers(cells, title, strict="the column was all numbers in training")
+            )
             assert numbers is not None
             if column["fill"] is None:
                 column = {**column, "fill": _fill_value(numbers, fill)}
@@ -105,10 +189,8 @@ def encode(
             x[:, place : place + onehot.shape[1]] = onehot
             place += onehot.shape[1]
             if unknown:
-                notes.append(
-                    f"column {name!r}: {len(unknown)} categories are new ({first_few(unknown)}); "
-                    "they are all zero"
-                )
+                which = subject(unknown, "category {} is", "{} categories ({}) are")
+                notes.append(f"column {name!r}: {which} not known from training and counts as none")
     return x, notes
 
 
@@ -176,6 +258,7 @@ def _numbers(column: pl.Series, title: str, *, strict: str | None = None) -> pl.
         if numbers.null_count() == column.null_count() and not numbers.is_nan().any():
             return numbers  # the common, fast case: every cell is a number or missing
     text = as_text(column, title)
+    text = _plain_numbers(text)
     numbers = text.cast(pl.Float64, strict=False)
     lower = text.str.to_lowercase()
     text = text.set(lower.is_in(MISSING), None)
@@ -195,6 +278,14 @@ def _numbers(column: pl.Series, title: str, *, strict: str | None = None) -> pl.
         "Correct it"
         + ("" if strict else f", or say categorical={column.name} (--categorical {column.name})"),
     )
+
+
+def _plain_numbers(text: pl.Series) -> pl.Series:
+    """The cells with 1,000 written as 1000."""
+    with_commas = text.str.contains(_THOUSANDS).fill_null(value=False)
+    if not with_commas.any():
+        return text
+    return text.str.replace_all(",", "", literal=True).zip_with(with_commas, text)
 
 
 def _scale(numbers: pl.Series, title: str) -> tuple[float, float]:
@@ -248,10 +339,18 @@ def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqE
     )
 
 
-def _category(column: pl.Series, title: str, fill: str | float | None, *, forced: bool) -> dict[str, Any]:
+def _category(
+    column: pl.Series, title: str, fill: str | float | None, *, forced: bool, wanted: bool
+) -> dict[str, Any] | None:
+    """How to encode a column of categories; None for one of so many that it is left out."""
     text = as_text(column, title)
-    categories = sorted(text.drop_nulls().unique().to_list())
+    words = text.drop_nulls().unique()
+    categories = sorted(
+        words.filter(~words.str.to_lowercase().is_in([] if forced else _NO_CATEGORY)).to_list()
+    )
     if len(categories) > _MOST_CATEGORIES and not forced:
+        if not wanted:
+            return None
         raise Node2SeqError(
             title,
             f"column {column.name!r} has {len(categories)} different values ({first_few(categories)})",
@@ -271,6 +370,9 @@ def _onehot(
     import polars as pl
 
     text = as_text(cells, title)
+    absent = [word for word in text.drop_nulls().unique().to_list() if word.lower() in _NO_CATEGORY]
+    # A word for a missing cell is a category where the training had it as one.
+    text = text.set(text.is_in(sorted(set(absent) - set(column["categories"]))), None)
     if column["fill"] is None and text.null_count():
         raise _missing_cell(title, text.is_null(), trained=trained)
     categories = pl.Series(column["categories"], dtype=pl.String)
@@ -317,7 +419,7 @@ def choose_task(column: pl.Series, title: str, notes: list[str]) -> str:
     import polars as pl
 
     text = as_text(column, title)
-    text = text.set(text.str.to_lowercase().is_in(MISSING), None).drop_nulls()
+    text = _plain_numbers(text.set(text.str.to_lowercase().is_in(MISSING), None).drop_nulls())
     numbers = text.cast(pl.Float64, strict=False).unique().sort()
     if not len(numbers) or numbers.null_count() or not numbers.is_finite().all():
         return "classification"
@@ -496,6 +598,13 @@ def read_labels(
     if (task or choose_task(column, title, notes)) == "regression":
         return read_target_numbers(column, title, trained=known is not None)
     text = as_text(column, title)
+    absent = text.str.to_lowercase().is_in(_NO_CATEGORY).fill_null(value=False)
+    if known is None and absent.any():
+        words = text.filter(absent).unique().sort().to_list()
+        notes.append(
+            f"column {column.name!r}: {first_few(words)} is read as no label ({int(absent.sum())} nodes)"
+        )
+        text = text.set(absent, None)
     found = text.drop_nulls().unique().to_list()
     if known is not None:
         names = known

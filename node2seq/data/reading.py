@@ -16,7 +16,9 @@ from torch_geometric.data import Data
 from node2seq.data.edges import CarriedColumns, EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.encoding import (
     Encoding,
+    Labels,
     choose_encoding,
+    described_columns,
     encode,
     encoded_columns,
     read_labels,
@@ -24,7 +26,7 @@ from node2seq.data.encoding import (
     read_split,
 )
 from node2seq.data.sources import Say
-from node2seq.data.splits import CLASSIFICATION, MULTI_LABEL, TASKS
+from node2seq.data.splits import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS
 from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.data.tabular import (
     LazyTable,
@@ -48,15 +50,21 @@ if TYPE_CHECKING:
     import polars as pl
 
 _SCHEMA_FORMAT = 1
+# Where more columns are not used, they are described together.
+_MOST_UNUSED = 24
 
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What reading changed: the edges dropped or merged, and notes and warnings for the user."""
+    """What reading changed: the edges dropped or merged, and notes and warnings for the user.
+
+    ``columns`` says how each column of the nodes was read.
+    """
 
     edges: EdgeCounts
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -277,7 +285,7 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
         drop = options.no_future_edges if schema is None else schema["split_by"]["no_future_edges"]
         _check_future(data, order.kind, times, notes, warnings, drop=drop)
     class_names = [] if schema is None else schema["class_names"]
-    predicted: dict[str, Any] = {"kind": CLASSIFICATION}
+    labels: Labels | None = None
     if read is not None and read.labels:
         known = None if schema is None else class_names
         is_split = read.split is not None or (read.time is not None and schema is None)
@@ -292,7 +300,7 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
             task=task,
             separator=separator,
         )
-        data.y, class_names, predicted = torch.from_numpy(labels.y), labels.names, labels.target
+        data.y, class_names = torch.from_numpy(labels.y), labels.names
         masks: dict[str, np.ndarray] = {}
         if read.split is not None:
             masks = read_split(read.frame[read.split], labels.known, read.title, notes)
@@ -313,8 +321,8 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
         "label": read and (",".join(read.labels) or None),
     }
     data.schema = schema or make_schema(columns, encoding, class_names, directed=directed)
-    if schema is None and predicted["kind"] != CLASSIFICATION:
-        data.schema["target"] = predicted
+    if schema is None and labels is not None and labels.target["kind"] != CLASSIFICATION:
+        data.schema["target"] = labels.target
     if schema is None and carried.names:
         data.schema["edges"] = {"weight": carried.weight, "features": carried.features}
     if schema is None and order is not None:
@@ -325,7 +333,8 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
             "kind": times.kind,
             "no_future_edges": options.no_future_edges,
         }
-    data.report = ReadReport(counts, notes, warnings)
+    described = {} if read is None else _described_nodes(read, encoding, nodes, labels)
+    data.report = ReadReport(counts, notes, warnings, described)
     return data
 
 
@@ -473,6 +482,27 @@ def _label_columns(table: LazyTable, options: ReadOptions, schema: dict[str, Any
     return names
 
 
+def _described_nodes(
+    read: _NodeTable, encoding: Encoding, table: LazyTable | None, labels: Labels | None
+) -> dict[str, str]:
+    """How each column of the nodes was read."""
+    found = {read.id: "id of the node"}
+    if labels is not None:
+        words = {CLASSIFICATION: "a class", REGRESSION: "a number", MULTI_LABEL: "several labels"}
+        for name in read.labels:
+            found[name] = f"to predict, as {words[labels.target['kind']]}"
+    if read.split is not None:
+        found[read.split] = "split"
+    if read.time is not None:
+        found[read.time] = "time, for the split"
+    found |= described_columns(encoding)
+    used = {*read.roles, *encoded_columns(encoding)}
+    unused = [name for name in (table.names if table is not None else []) if name not in used]
+    if len(unused) > _MOST_UNUSED:
+        return found | {f"{unused[0]} … {unused[-1]}": f"{len(unused)} columns: not used"}
+    return found | dict.fromkeys(unused, "not used")
+
+
 def _time_of_training(table: LazyTable, schema: dict[str, Any]) -> str | None:
     """The column of the nodes' times; a new graph needs it only where edges may be dropped by it."""
     if "split_by" not in schema:
@@ -579,7 +609,13 @@ def _features(
     if nodes is not None and schema is None:
         columns = nodes.frame.drop(nodes.roles)
         encoding = choose_encoding(
-            columns, nodes.title, options.categorical, options.fill, standardize=options.standardize
+            columns,
+            nodes.title,
+            options.categorical,
+            options.fill,
+            standardize=options.standardize,
+            wanted=options.features or (),
+            notes=notes,
         )
     if nodes is None or not encoding:
         notes.append(f"no feature columns: the nodes get {STRUCTURAL}")
@@ -706,4 +742,4 @@ def _is_column(column: Any) -> bool:
         return number and isinstance(column.get("count"), int) and 0 < column["count"] < 10**7
     shift, scale = column.get("shift", 0.0), column.get("scale", 1.0)
     scaled = all(isinstance(value, int | float) and math.isfinite(value) for value in (shift, scale))
-    return number and scaled and scale > 0 and column.get("kind") == "number" and "fill" in column
+    return number and scaled and scale > 0 and column.get("kind") in ("number", "time") and "fill" in column

@@ -23,7 +23,8 @@ class Summary:
     ``edges`` counts an undirected edge once. ``homophily`` is the share of edges between labelled nodes that
     join two of the same class; None where no classes are predicted. ``task`` is what is predicted, and
     ``target`` the mean, standard deviation, least and largest of numbers. ``seconds_per_epoch`` and
-    ``training_bytes`` are estimates, see :func:`estimate`.
+    ``training_bytes`` are estimates, see :func:`estimate`. ``columns`` says how each column of the nodes was
+    read.
     """
 
     nodes: int
@@ -45,6 +46,7 @@ class Summary:
     notes: list[str] = field(default_factory=list)
     task: str = CLASSIFICATION
     target: dict[str, float] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as a JSON-ready dict."""
@@ -90,6 +92,7 @@ def summarise(data: Data) -> Summary:
         notes=[] if report is None else list(report.notes),
         task=task,
         target=_numbers(y[labelled(y)]) if task == REGRESSION else {},
+        columns={} if report is None else dict(report.columns),
     )
 
 

@@ -143,14 +143,10 @@ def _open_text(
             f"delimiter {separator!r}", "it must be a single character", "Give for instance ';' or ','"
         )
     names = _header(title, start, separator)
-    if len(names) == 1 and delimiter is None:
-        for other, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"), (",", "commas")):
-            if other in names[0]:
-                raise Node2SeqError(
-                    title,
-                    f"its only column is {names[0]!r}: it seems to be separated by {word}",
-                    f"Give the delimiter {other!r}, or save it with {'commas' if kind == 'CSV' else 'tabs'}",
-                )
+    if len(names) == 1:
+        # The two files of a graph may be separated by different characters, whatever their names say.
+        separator = next((other for other in (";", "\t", "|", ",") if other in names[0]), separator)
+        names = _header(title, start, separator)
 
     def read(columns: Sequence[str]) -> pl.DataFrame:
         try:

@@ -91,6 +91,9 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
         ),
         Beside(_details(found, nodes, names)),
         Beside([Section(title, pairs(values)) for title, values in about.items()], "columns"),
+        Section(
+            "How the columns of the nodes were read", pairs(config["graph"]["summary"].get("columns") or {})
+        ),
         Section("Input files", pairs(config["graph"].get("files") or {}, "file", "SHA-256")),
         Paragraph(f"node2seq {config['environment'].get('node2seq')}", "footer"),
     ]

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data import Summary, load, normalize_features, read_graph, summarise
+from node2seq.data.encoding import has_missing_words
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder, Source
@@ -42,6 +43,12 @@ class RunGraph:
         """The nodes' names in the user's files, or their numbers."""
         ids = self.data.get("node_ids")
         return list(range(self.data.x.size(0))) if ids is None else list(ids)  # pyright: ignore[reportOptionalMemberAccess]
+
+    @property
+    def notes(self) -> list[str]:
+        """What reading it has to tell."""
+        report = self.data.get("report")
+        return [] if report is None else list(report.notes)
 
     @property
     def unlabelled(self) -> list[Any]:
@@ -97,7 +104,13 @@ def source_as_read(folder: RunFolder) -> Source:
     source = folder.run.source
     if not source.files or source.label is None:
         return source
-    return replace(source, reading={**source.reading, "task": folder.task.kind})
+    reading = {**source.reading, "task": folder.task.kind}
+    # A word for a missing cell that was a category then is one now.
+    features = (folder.config["graph"].get("schema") or {}).get("features", [])
+    named = [column["name"] for column in features if has_missing_words(column.get("categories", []))]
+    if named:
+        reading["categorical"] = list(dict.fromkeys([*source.reading.get("categorical", []), *named]))
+    return replace(source, reading=reading)
 
 
 def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:

@@ -49,6 +49,8 @@ class Prediction:
     task: Task = field(default_factory=Classification)
     warnings: tuple[str, ...] = ()
     """What should be known about the files."""
+    notes: list[str] = field(default_factory=list)
+    """What reading the files of a new graph has to tell: categories that the training did not have, …"""
 
     @property
     def labels(self) -> list[Any]:
@@ -91,6 +93,7 @@ def predict_run(
             unlabelled=graph.unlabelled,
             task=folder.task,
             warnings=graph.warnings,
+            notes=[] if own else graph.notes,
         )
 
 

@@ -105,12 +105,6 @@ CASES = [
     Case("Latin-1 in the header", "nodes.csv: it is not UTF-8 text: it holds the byte 0xe2. Save it as UTF-8.",
          nodes="id,âge,label\na,1,x\n".encode("latin-1")),
     Case("binary", f"nodes.csv: it holds binary data, not text. {_SAVE}", nodes=b"id\x00,label\x01"),
-    Case("semicolons", "edges.csv: its only column is 'source;target': it seems to be separated by semicolons. "
-         "Give the delimiter ';', or save it with commas.", edges=EDGES.replace(b",", b";")),
-    Case("tabs in a CSV", "nodes.csv: its only column is 'id\\tage\\tlabel': it seems to be separated by tabs. "
-         "Give the delimiter '\\t', or save it with commas.", nodes=NODES.replace(b",", b"\t")),
-    Case("commas in a TSV", "nodes.tsv: its only column is 'id,age,label': it seems to be separated by commas. "
-         "Give the delimiter ',', or save it with tabs.", nodes_name="nodes.tsv"),
     Case("impossible delimiter", "delimiter '::': it must be a single character. Give for instance ';' or ','.",
          delimiter="::"),
     Case("a row with too many cells", "nodes.csv: a row has more cells than the header line. "
@@ -186,7 +180,7 @@ CASES = [
     Case("a column of names", "nodes.csv: column 'age' has 300 different values ('n0', 'n1', 'n10' …). "
          "Leave it out (--ignore age), or take it as categories (--categorical age).",
          nodes=b"id,age,label\n" + b"".join(b"%d,n%d,%d\n" % (i, i, i % 2) for i in range(300))
-         + b"a,n1,1\nb,n1,1\nc,n1,1\nd,n1,1\n"),
+         + b"a,n1,1\nb,n1,1\nc,n1,1\nd,n1,1\n", features=["age"]),
     Case("an impossible fill", "fill='median': it is neither a number nor 'mean'. Give a number, or 'mean'.", fill="median"),
     Case("an infinite fill", "fill=inf: it is neither a number nor 'mean'. Give a number, or 'mean'.", fill=float("inf")),
     # Labels and split.

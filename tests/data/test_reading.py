@@ -215,7 +215,7 @@ def test_missing_values_are_filled_when_told_and_alike_in_a_new_graph():
     assert new.x.tolist() == [[2, 0, 1, 1], [7, 0, 0, 0]]
     assert new.report.notes == [
         "columns of the nodes frame not used in training are ignored: 'more'",
-        "column 'kind': 1 categories are new ('z'); they are all zero",
+        "column 'kind': category 'z' is not known from training and counts as none",
     ]
     assert from_frames(edges, nodes, fill=-1).x[1].tolist() == [-1, 0, 1, 0]  # pyright: ignore[reportOptionalSubscript]
 
@@ -257,7 +257,10 @@ def test_cells_that_mean_missing_in_a_column_of_numbers():
     data = from_frames({"source": [0], "target": [1]}, nodes, fill=0)
     assert data.x is not None
     assert data.x[:, 0].tolist() == [1, 0, 0, 0, 5]
-    assert data.schema["features"][1]["categories"] == ["NA", "b", "c"]  # there it may be a word
+    assert data.schema["features"][1]["categories"] == ["b", "c"]
+    assert data.x[:, 1:].sum(1).tolist() == [0, 1, 1, 1, 1]
+    named = from_frames({"source": [0], "target": [1]}, nodes, fill=0, categorical=["word"])
+    assert named.schema["features"][1]["categories"] == ["NA", "b", "c"]  # there it is a word
 
 
 def test_numbers_can_be_categories_when_told():

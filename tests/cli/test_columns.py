@@ -1,0 +1,166 @@
+"""The columns of files as people write them: how they are read, and that it is said."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+
+from node2seq.data import read_graph
+
+TRAIN = ("train", "--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind", "--out", "run")
+QUICK = ("--epochs", "30", "--set", "hidden_channels=8", "--set", "num_layers=1", "--set", "dropout=0.0")
+COUNT = 300
+
+
+@pytest.fixture
+def files(cli) -> list[int]:
+    """Two files of a shop: amounts with thousands, dates, gaps, names and categories; the date decides."""
+    rng = np.random.default_rng(0)
+    days = rng.permutation(COUNT)
+    kinds = [int(day > 150) for day in days]
+    rows = ["id;amount;since;town;name;kind"]
+    for i, day in enumerate(days):
+        amount = f"{rng.integers(1, 9)},{rng.integers(0, 999):03d}" if i % 7 else "NA"
+        since = (date(2020, 1, 1) + timedelta(days=int(day))).isoformat()
+        town = ("Rome", "Oslo", "null")[i % 3]
+        kind = "nan" if i % 50 == 0 else ("old", "new")[kinds[i]]
+        rows.append(f"{i};{amount};{since};{town};customer {i};{kind}")
+    Path("nodes.csv").write_text("\n".join(rows) + "\n")
+    ends = [f"{i}\t{(i + step) % COUNT}\t{step}" for i in range(COUNT) for step in (1, 2)]
+    Path("edges.csv").write_text("\n".join(["source\ttarget\tstep", *ends]) + "\n")
+    return kinds
+
+
+def test_a_file_of_people_is_read_as_people_mean_it(cli, files):
+    done = cli(*TRAIN, "--fill", "mean", *QUICK)
+    assert done.status == 0, done.err
+    assert "column 'name' has 300 different texts" in done.out
+    assert "it is left out; to use it, give --categorical name" in done.out
+    assert "'nan' is read as no label (6 nodes)" in done.out
+    assert "columns of" in done.out
+    assert "that are not used: 'step'" in done.out
+    config = json.loads(Path("run/config.json").read_text())
+    amount, since, town = config["graph"]["schema"]["features"]
+    assert [column["kind"] for column in (amount, since, town)] == ["number", "time", "category"]
+    assert 1000 < amount["fill"] < 9999
+    assert town["categories"] == ["Oslo", "Rome"]
+    assert config["graph"]["class_names"] == ["new", "old"]
+    # The date alone tells the class.
+    assert cli("evaluate", "run", "--json").json["test"]["accuracy"] > 0.9
+    report = Path("run/report.html").read_text()
+    for words in (
+        "How the columns of the nodes were read",
+        "date or time",
+        "not used",
+        "to predict, as a class",
+    ):
+        assert words in report
+
+
+def test_data_check_lists_the_columns_the_split_and_what_is_predicted(cli, files):
+    given = (
+        "data",
+        "check",
+        "--edges",
+        "edges.csv",
+        "--nodes",
+        "nodes.csv",
+        "--label",
+        "kind",
+        "--fill",
+        "0",
+    )
+    shown = cli(*given).out
+    for line in (
+        "columns            id: id of the node",
+        "kind: to predict, as a class",
+        "amount: number; missing cells: 0",
+        "since: date or time, standardised",
+        "town: category, 2 values: 'Oslo', 'Rome'; missing cells: no category",
+        "name: not used",
+        "split              175 nodes to train, 59 to validate, 60 to test",
+    ):
+        assert line in shown, (line, shown)
+    found = cli(*given, "--json").json
+    assert sum(found["split"].values()) == found["labelled"] == 294
+    assert found["columns"]["name"] == "not used"
+
+
+def test_amounts_and_dates_have_the_values_that_they_say(files):
+    data = read_graph("edges.csv", "nodes.csv", "kind", fill=0.0, features=["amount", "since"])
+    frame = polars.read_csv("nodes.csv", separator=";")
+    amounts = [0.0 if cell == "NA" else float(cell.replace(",", "")) for cell in frame["amount"]]
+    assert data.x is not None
+    assert data.x[:, 0].tolist() == amounts
+    days = np.array([date.fromisoformat(cell).toordinal() for cell in frame["since"]])
+    expected = (days - days.mean()) / days.std()
+    assert np.allclose(data.x[:, 1].numpy(), expected, atol=1e-4)
+
+
+def test_categories_that_training_did_not_have_are_told_when_predicting(cli, files):
+    assert cli(*TRAIN, "--fill", "mean", *QUICK).status == 0
+    text = Path("nodes.csv").read_text().replace(";Rome;", ";Bergen;", 2)
+    Path("new.csv").write_text(text)
+    new = ("predict", "run", "--edges", "edges.csv", "--nodes", "new.csv", "--out", "p.csv")
+    done = cli(*new)
+    assert done.status == 0, done.err
+    assert "note: column 'town': category 'Bergen' is not known from training" in done.out
+    assert any("Bergen" in note for note in cli(*new, "--force", "--json").json["notes"])
+
+
+def test_words_for_a_missing_cell_are_missing_in_every_column(cli, files):
+    done = cli(*TRAIN)
+    assert done.status == 2
+    assert "column 'amount': 43 cells are missing" in done.err
+    done = cli(*TRAIN, "--ignore", "amount")
+    assert done.status == 2
+    assert "column 'town': 100 cells are missing, the first in row 3" in done.err
+    data = read_graph(
+        "edges.csv", "nodes.csv", "kind", features=["town"], categorical=["town"]
+    )  # named, they are categories
+    assert data.schema["features"][0]["categories"] == ["Oslo", "Rome", "null"]
+
+
+def test_each_file_has_its_own_separator(cli, files):
+    given = (
+        "data",
+        "check",
+        "--edges",
+        "edges.csv",
+        "--nodes",
+        "nodes.csv",
+        "--label",
+        "kind",
+        "--fill",
+        "0",
+    )
+    assert cli(*given).status == 0
+    assert cli(*given, "--delimiter", ";").status == 0
+    Path("edges.csv").write_text(Path("edges.csv").read_text().replace("\t", "|"))
+    assert cli(*given, "--json").json["edges"] == 2 * COUNT
+
+
+def test_dates_of_a_parquet_file_are_dates(cli, files):
+    frame = polars.read_csv("nodes.csv", separator=";").with_columns(polars.col("since").str.to_date())
+    frame.write_parquet("nodes.parquet")
+    for column in ("since",):
+        one = read_graph("edges.csv", "nodes.csv", "kind", features=[column])
+        other = read_graph("edges.csv", "nodes.parquet", "kind", features=[column])
+        assert one.x is not None
+        assert other.x is not None
+        assert (one.x == other.x).all()
+
+
+def test_a_word_that_was_a_category_in_a_run_stays_one(cli, files):
+    # As in runs of before, where NA and null were categories like any other.
+    assert cli(*TRAIN, "--ignore", "amount", "--categorical", "town", *QUICK).status == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["run"]["source"]["reading"].pop("categorical") == ["town"]
+    Path("run/config.json").write_text(json.dumps(config))
+    done = cli("evaluate", "run", "--json")
+    assert done.status == 0, done.err
