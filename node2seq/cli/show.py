@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -282,6 +282,7 @@ def _entry(run: Finished) -> dict[str, Any]:
                 part: found.reference for part, found in outcome.metrics.items()
             },
             "metrics": {part: found.to_dict() for part, found in outcome.metrics.items()},
+            "calibration": None if outcome.calibration is None else asdict(outcome.calibration),
             "warnings": list(outcome.warnings),
         }
 

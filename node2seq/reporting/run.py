@@ -90,6 +90,7 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
             ]
         ),
         Beside(_details(found, nodes, names)),
+        *_calibration(outcome),
         Beside([Section(title, pairs(values)) for title, values in about.items()], "columns"),
         Section(
             "How the columns of the nodes were read", pairs(config["graph"]["summary"].get("columns") or {})
@@ -198,6 +199,20 @@ def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
             return [Section(f"Predicted and true number {nodes}", [Chart(chart)])]
         case _:
             return [Section(f"Metrics by {found.row_word} {nodes}, in %", [_classes(found, names)])]
+
+
+def _calibration(outcome: RunResult) -> list[Block]:
+    found = outcome.calibration
+    if found is None:
+        return []
+    lines = [
+        [PARTS.get(part, part), percent(before), percent(found.after[part])]
+        for part, before in found.before.items()
+    ]
+    found_on = "found on validation nodes; no prediction changes by it"
+    caption = f"logits are divided by {found.temperature:.3g}, {found_on}"
+    title = "Expected calibration error of the probabilities, in %"
+    return [Section(title, [Grid(["nodes", "as trained", "calibrated"], lines, caption)])]
 
 
 def _classes(found: Measured, names: Sequence[str]) -> Grid:

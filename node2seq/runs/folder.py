@@ -37,10 +37,10 @@ from node2seq.storage import (
     write_json,
     write_tensors,
 )
-from node2seq.train.metrics import Measured, metrics_from_dict
+from node2seq.train.metrics import Calibration, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
-from node2seq.train.task import Task, task_from
+from node2seq.train.task import Classification, MultiLabel, Task, task_from
 
 FORMAT = 1
 
@@ -205,6 +205,14 @@ class RunFolder:
                 "Restore the file from a copy",
             ) from error
 
+    @property
+    def calibrated_task(self) -> Task:
+        """What a finished run predicts, with calibrated probabilities if it has them."""
+        calibration, task = self.result.calibration, self.task
+        if calibration is None or not isinstance(task, Classification | MultiLabel):
+            return task
+        return replace(task, temperature=calibration.temperature)
+
     @cached_property
     def split(self) -> Split:
         """The nodes of split.json."""
@@ -244,6 +252,7 @@ class RunFolder:
     def result(self) -> RunResult:
         """What a finished run reached: the last line of metrics.jsonl."""
         final = self.final()
+        calibration = final.get("calibration")  # runs of earlier versions have none
         try:
             return RunResult(
                 folder=self,
@@ -253,6 +262,7 @@ class RunFolder:
                 seconds=final["seconds"],
                 metrics={name: metrics_from_dict(values) for name, values in final["metrics"].items()},
                 warnings=tuple(final["warnings"]),
+                calibration=None if calibration is None else Calibration(**calibration),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise Node2SeqError(
@@ -307,8 +317,9 @@ class RunFolder:
             seconds=round(seconds, 3),
             metrics=fitted.metrics,
             warnings=fitted.warnings,
+            calibration=fitted.calibration,
         )
-        final = {
+        final: dict[str, Any] = {
             "final": True,
             "best_epoch": result.best_epoch,
             "epochs": result.epochs,
@@ -316,6 +327,8 @@ class RunFolder:
             "metrics": {name: metrics.to_dict() for name, metrics in result.metrics.items()},
             "warnings": list(result.warnings),
         }
+        if result.calibration is not None:
+            final["calibration"] = asdict(result.calibration)
         self.write_epochs(fitted.history, final)
         write_tensors(self.model_file, model.state_dict(), {"belongs_to": self.identity})
         self.checkpoint_file.unlink(missing_ok=True)
@@ -333,6 +346,7 @@ class RunResult:
     seconds: float
     metrics: dict[str, Measured]
     warnings: tuple[str, ...]
+    calibration: Calibration | None = None
 
 
 def check_format(config: Mapping[str, Any], path: Path) -> None:

@@ -88,7 +88,7 @@ def predict_run(
         return Prediction(
             node_ids=graph.node_ids,
             class_names=folder.config["graph"]["class_names"],
-            probabilities=predict(model, graph.data, folder.task).cpu(),
+            probabilities=predict(model, graph.data, folder.calibrated_task).cpu(),
             embeddings=embed(model, graph.data).cpu() if embeddings else None,
             unlabelled=graph.unlabelled,
             task=folder.task,

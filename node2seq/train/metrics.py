@@ -541,6 +541,38 @@ def _mean_of_defined(by_class: tuple[Tensor, Tensor]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
+# Confidences are compared with shares of right predictions in so many groups of equal width.
+_GROUPS = 15
+
+
+def calibration_error(confidence: Tensor, right: Tensor) -> float:
+    """The expected calibration error (ECE): how far confidence and share of right predictions are apart.
+
+    Args:
+        confidence: The probability of what is predicted, [n].
+        right: Whether it is so, [n].
+    """
+    confidence, right = confidence.detach().cpu().double(), right.detach().cpu().double()
+    group = (confidence * _GROUPS).ceil().long().clamp(1, _GROUPS) - 1
+    gaps = torch.zeros(_GROUPS, dtype=torch.float64).index_add(0, group, confidence - right)
+    return gaps.abs().sum().item() / confidence.numel()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How probabilities were calibrated.
+
+    Args:
+        temperature: What logits are divided by, found on validation nodes.
+        before: The expected calibration error of each part of the split with the logits as they are.
+        after: The same with the temperature.
+    """
+
+    temperature: float
+    before: dict[str, float]
+    after: dict[str, float]
+
+
 def fitting_metric(labels: Tensor, *, class_weights: bool = False) -> str:
     """The metric that fits labels: the accuracy, unless it would favour the most frequent class.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,10 +16,10 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts
-from node2seq.train.metrics import METRIC_TITLES, Measured, Score, shown
+from node2seq.train.metrics import METRIC_TITLES, Calibration, Measured, Score, shown
 from node2seq.train.objective import Part, mean_over
 from node2seq.train.settings import TrainSettings
-from node2seq.train.task import Classification, Task, task_for
+from node2seq.train.task import Classification, MultiLabel, Task, task_for
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class FitResult:
     warnings: tuple[str, ...]
     test_rest: Measured | None = None
     task: Task = field(default_factory=Classification)
-    """What is predicted; of numbers, the scale of the model's outputs."""
+    """What is predicted; of numbers, the scale of the model's outputs; of classes, the temperature."""
+    calibration: Calibration | None = None
+    """How far the probabilities were off before and after, where there are any."""
 
     @property
     def metrics(self) -> dict[str, Measured]:
@@ -141,6 +143,7 @@ class RunProgress:
         parts = measured_parts(self.split, with_rest=with_rest)
         places = {name: index.to(y.device) for name, index in parts.items()}
         measured = {name: self.task.measure(logits[index], y[index]) for name, index in places.items()}
+        task, calibration = self._calibrated(logits, y, places)
         return FitResult(
             best=self.best,
             history=tuple(self.history),
@@ -149,8 +152,23 @@ class RunProgress:
             test=measured.get("test"),
             warnings=(*self.warnings, *result_warnings(measured, self.settings.metric)),
             test_rest=measured.get("test_rest"),
-            task=self.task,
+            task=task,
+            calibration=calibration,
         )
+
+    def _calibrated(
+        self, outputs: Tensor, y: Tensor, places: Mapping[str, Tensor]
+    ) -> tuple[Task, Calibration | None]:
+        """The task with calibrated probabilities, and how far they were off on each part of the split."""
+        val = places["val"]
+        task = self.task.calibrated(outputs[val], y[val])
+        if not isinstance(task, Classification | MultiLabel):
+            return task, None
+        before, after = (
+            {name: kind.calibration_error(outputs[index], y[index]) for name, index in places.items()}
+            for kind in (replace(task, temperature=1.0), task)
+        )
+        return task, Calibration(task.temperature, before, after)
 
 
 def result_warnings(measured: Mapping[str, Measured], metric: str) -> tuple[str, ...]:

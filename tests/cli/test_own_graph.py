@@ -227,3 +227,23 @@ def test_a_new_graph_is_read_as_the_flags_of_predict_say(cli):
     assert Path("new.csv").read_text() == Path("own.csv").read_text()
     alone = cli("predict", "run", "--out", "other.csv", "--fill", "mean")
     assert alone.err == "Error: --fill: it tells how to read a new graph. Give --edges and --nodes too.\n"
+
+
+def test_predicted_probabilities_are_calibrated_and_the_classes_are_the_same(cli, texas):
+    run = run_of(cli("train", "texas", "--json", *QUICK))
+    final = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    temperature = final["calibration"]["temperature"]
+    assert temperature != 1.0
+    assert cli("predict", run, "--out", "p.csv").status == 0
+    assert "Expected calibration error" in (run / "report.html").read_text()
+    # A run of an earlier version has no temperature: its probabilities are what the network gives.
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    del final["calibration"]
+    (run / "metrics.jsonl").write_text("\n".join([*lines[:-1], json.dumps(final)]) + "\n")
+    assert cli("predict", run, "--out", "raw.csv").status == 0
+    own, raw = (polars.read_csv(name) for name in ("p.csv", "raw.csv"))
+    assert own["label"].to_list() == raw["label"].to_list()
+    classes = own.columns[2:]
+    logits = np.log(raw.select(classes).to_numpy()) / temperature
+    expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert np.allclose(own.select(classes).to_numpy(), expected, atol=1e-6)
