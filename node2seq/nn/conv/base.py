@@ -1,6 +1,7 @@
 """What layers share: sums over a plan of the edges, and messages edge by edge for explainers and hooks."""
 
 # No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -183,6 +184,7 @@ class SequenceMessages(NotScripted, MessagePassing):
         "edge_attr": OptTensor,
         "key": Tensor,
         "entry_of_edge": Tensor,
+        "entries": int,
         "convolution": Any,
     }
 
@@ -204,7 +206,86 @@ class SequenceMessages(NotScripted, MessagePassing):
         edges: ops.EdgeValues | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """What :func:`node2seq.ops.convolve` gives, by way of a message for each edge."""
-        shape, runs = query.shape, query.shape[:-2].numel()
+        winners: list[Tensor | None] = []
+
+        def convolve(table: Tensor, has_message: Tensor) -> Tensor:
+            entries = has_message.numel()
+            is_edge = (ranking.entry >= 0) & has_message[ranking.entry]
+            row = torch.where(is_edge, ranking.entry, entries + ranking.node)
+            ordered = ops.Sequences(ranking.sequences.rows, row, table.size(0))
+            out, winner = ops.convolve(table, weight, ops.Ranking.given(ordered, ops.reference), readout)
+            winners.append(winner)
+            return out
+
+        # The attention that explainers read: the softmax of the scores over each node's neighbours.
+        sequences, flat = ranking.sequences, query.flatten(0, -2)
+        with torch.no_grad():
+            score = ops.reference.score(flat, key.flatten(0, -2), sequences)
+            added = None if edges is None else edges.score(flat, sequences)
+            score = score if added is None else score + added
+            alpha = softmax(score, sequences.rows.target, num_nodes=sequences.rows.num_rows + 1)
+        out = self.send_messages(edge_index, query, key, sequences, convolve, alpha, edges)
+        return out.view(query.shape), winners[0] if winners else None
+
+    def convolve_ranks_by_messages(
+        self,
+        edge_index: Adj,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        weight: Tensor,
+        ranks: ops.Ranks,
+        heads: int,
+        edges: ops.EdgeValues | None = None,
+    ) -> Tensor:
+        """What :func:`node2seq.ops.convolve_ranks` gives, by way of a message for each edge.
+
+        Each of R runs sends its messages once, to all H heads: the ranks are those of R * H graphs.
+        """
+        runs, listed = query.shape[:-2].numel(), ranks.listed
+        entries, sources = sequences.index.numel(), max(key.size(-2), 1)
+        run = torch.arange(listed.entry.numel(), device=key.device) // max(entries * heads, 1)
+        entry = torch.where(listed.entry < 0, -1, run * entries + listed.entry % max(entries, 1))
+
+        def convolve(table: Tensor, has_message: Tensor) -> Tensor:
+            is_edge = (entry >= 0) & has_message[entry]
+            node = has_message.numel() + run * sources + listed.node % sources
+            rows = listed.sequences.rows
+            ordered = ops.Sequences(rows, torch.where(is_edge, entry, node), table.size(0))
+            return ops.reference.convolve_ranks(table, weight.to(table.dtype), ranks.weights, ordered)
+
+        # The attention that explainers read: the share of each neighbour at the first rank, for each head.
+        with torch.no_grad():
+            place = torch.where(listed.entry < 0, listed.entry.numel(), listed.entry)
+            alpha = key.new_zeros(place.numel() + 1).scatter(0, place, ranks.weights[0].to(key.dtype))[:-1]
+            alpha = (
+                alpha.view(runs, heads, entries).transpose(1, 2).reshape(runs * entries, heads).squeeze(-1)
+            )
+        return self.send_messages(edge_index, query, key, sequences.copies(runs), convolve, alpha, edges)
+
+    def send_messages(
+        self,
+        edge_index: Adj,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        convolve: Callable[[Tensor, Tensor], Tensor],
+        alpha: Tensor,
+        edges: ops.EdgeValues | None,
+    ) -> Tensor:
+        """Sends a message for each edge of all runs, and convolves over them.
+
+        Args:
+            edge_index (torch.Tensor or SparseTensor): The edges of one run.
+            query (torch.Tensor): The targets' projections.
+            key (torch.Tensor): The sources' projections.
+            sequences (Sequences): The graph's own sequences, of all runs.
+            convolve (callable): Takes a row for each entry and behind them one for each source, and whether
+                there is a message for each entry.
+            alpha (torch.Tensor): The attention of each entry, [E] or [E, H].
+            edges (EdgeValues, optional): What edges carry.
+        """
+        runs = query.shape[:-2].numel()
         source, target = edges_of(edge_index, self.flow)
         if runs > 1:
             if edges is not None:
@@ -215,38 +296,28 @@ class SequenceMessages(NotScripted, MessagePassing):
                 )
             run = torch.arange(runs, device=source.device)[:, None]
             source, target = (source + run * key.size(-2)).view(-1), (target + run * query.size(-2)).view(-1)
-        query, key, sequences = query.flatten(0, -2), key.flatten(0, -2), ranking.sequences
-        rows, span = sequences.rows, max(sequences.num_sources, 1)
+        key, rows, span = key.flatten(0, -2), sequences.rows, max(sequences.num_sources, 1)
         if edges is None:
             entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
         else:  # listed self loops that the self entry replaces stand together behind the last entry
             entry_of_edge = edges.entry.clamp(max=rows.num_entries)
 
-        # The attention that explainers read: the softmax of the scores over each node's neighbours.
-        with torch.no_grad():
-            score = ops.reference.score(query, key, sequences)
-            added = None if edges is None else edges.score(query, sequences)
-            score = score if added is None else score + added
-            alpha = softmax(score, rows.target, num_nodes=rows.num_rows + 1)
-            alpha = torch.cat([alpha, alpha.new_zeros(1)])[entry_of_edge]
-
         # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
         # and sparse matrices not in every layout: messages need the sources and plain edges only.
         is_forward = self.flow == "source_to_target"  # the flow says which row of edge_index is the source
         sizes = (sequences.num_sources, rows.num_rows)
-        winners: list[Tensor | None] = []
-        out = self.propagate(
+        return self.propagate(
             torch.stack([source, target] if is_forward else [target, source]),
             size=sizes if is_forward else (sizes[1], sizes[0]),
             x=key,
-            alpha=alpha,
+            alpha=torch.cat([alpha, alpha.new_zeros(1, *alpha.shape[1:])])[entry_of_edge],
             edge_weight=None if edges is None else edges.weight,
             edge_attr=None if edges is None else edges.attr,
             key=key,
             entry_of_edge=entry_of_edge,
-            convolution=(weight, ranking, readout, winners),
+            entries=rows.num_entries,
+            convolution=convolve,
         )
-        return out.view(shape), winners[0] if winners else None
 
     def message(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -260,23 +331,14 @@ class SequenceMessages(NotScripted, MessagePassing):
         return row if edge_weight is None else row * edge_weight[:, None]
 
     def aggregate(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, inputs: Tensor, key: Tensor, entry_of_edge: Tensor, convolution: Any
+        self, inputs: Tensor, key: Tensor, entry_of_edge: Tensor, entries: int, convolution: Any
     ) -> Tensor:
         """Merges duplicate edges, brings messages into their order and convolves over them.
 
         Self entries that were added and non-local nodes are no edges: their rows come from ``key``.
         """
-        weight, ranking, readout, winners = convolution
-        rows = ranking.sequences.rows
-        entries = rows.num_entries
         merged = inputs.new_zeros(entries + 1, inputs.size(-1)).index_add(0, entry_of_edge, inputs)
         ones = torch.ones_like(entry_of_edge)
         edges = entry_of_edge.new_zeros(entries + 1).scatter_add(0, entry_of_edge, ones)[:-1]
         merged = merged[:-1] / edges.clamp(min=1)[:, None]
-        table = torch.cat([merged, key])
-        is_edge = (ranking.entry >= 0) & (edges > 0)[ranking.entry]
-        row = torch.where(is_edge, ranking.entry, entries + ranking.node)
-        ordered = ops.Ranking.given(ops.Sequences(rows, row, table.size(0)), ops.reference)
-        out, winner = ops.convolve(table, weight, ordered, readout)
-        winners.append(winner)
-        return out
+        return convolution(torch.cat([merged, key]), edges > 0)

@@ -29,14 +29,7 @@ from node2seq.nn.conv.inputs import (
     needs_targets,
     sequences_of,
 )
-from node2seq.nn.conv.ranks import (
-    edges_of_heads,
-    for_heads,
-    join_heads,
-    split_heads,
-    taps_of_heads,
-    threshold_of_heads,
-)
+from node2seq.nn.conv.ranks import RankLayer
 from node2seq.nn.conv.trace import Trace
 
 
@@ -57,7 +50,7 @@ def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-class Node2SeqConv(SequenceMessages):
+class Node2SeqConv(RankLayer):
     r"""The Node2Seq layer from the `"Node2Seq: Towards Trainable Convolutions in Graph Neural Networks"
     <https://arxiv.org/abs/2101.01849>`_ paper: each node sorts its neighbours by attention and runs a 1D
     convolution over the sorted sequence.
@@ -322,8 +315,14 @@ class Node2SeqConv(SequenceMessages):
             weight = self.weight if self.taps == "full" else self._tap_matrices()
             ranks = winner = None
             if has_ranks:
-                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, values[1])
-                out, ranking = self._convolve_ranks(key, weight, ranks, edges, dtype), ranks.ranking
+                if self.soft:
+                    ranks = self._soft_ranks(x_src, x_dst, query, key, sequences, edges, values[1])
+                else:
+                    ranking = self._rank(query, key, sequences, edges, None)
+                    ranks = ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
+                given = (query, key, sequences, weight, ranks, edges)
+                out = self._convolve_ranks(*given, dtype, None if is_plain else edge_index)
+                ranking = ranks.ranking
             else:
                 ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
                 if is_plain:  # eqs. 5 and 6
@@ -362,57 +361,6 @@ class Node2SeqConv(SequenceMessages):
             then=then,
             backend=self.backend,
         )
-
-    def _ranks(
-        self,
-        x_src: Tensor,
-        x_dst: Tensor | None,
-        query: Tensor,
-        key: Tensor,
-        sequences: ops.Sequences,
-        edges: ops.EdgeValues | None,
-        edge_attr: Tensor | None,
-    ) -> ops.Ranks:
-        """How much of each neighbour stands at each rank."""
-        if not self.soft:
-            ranking = self._rank(query, key, sequences, edges, None)
-            return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
-        if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
-            query = split_heads(ops.project(self.lin_query, x_dst), self.heads)
-            key = split_heads(ops.project(self.lin_key, x_src), self.heads)
-            if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
-                attr = ops.project(self.lin_edge_key, edge_attr)
-                if self.heads > 1:
-                    runs = ops.runs_of(x_src)
-                    attr = split_heads(attr if attr.dim() == 3 else attr.expand(runs, -1, -1), self.heads)
-                edges = edges._replace(attr=attr)
-        return ops.soft_ranks(
-            query,
-            key,
-            sequences,
-            self.kernel_size,
-            temperature=self.temperature,
-            hops=self.hops,
-            threshold=threshold_of_heads(self.threshold, self.heads) if self.hops > 1 else 0.0,
-            joint=self.nonlocal_order == "joint",
-            edges=edges,
-            backend=self.backend,
-        )
-
-    def _convolve_ranks(
-        self,
-        key: Tensor,
-        weight: Tensor,
-        ranks: ops.Ranks,
-        edges: ops.EdgeValues | None,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        """A matrix for each rank and one for the mean, of each head."""
-        heads, runs = self.heads, key.shape[:-2].numel()
-        weight = taps_of_heads(weight, heads, runs)
-        edges = None if edges is None else edges_of_heads(edges, heads, runs)
-        out = ops.convolve_ranks(for_heads(key, heads), weight, ranks, edges, dtype)
-        return join_heads(out, heads, key.dim() == 3)
 
     def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
         """What is added for each node's own features, and the bias."""

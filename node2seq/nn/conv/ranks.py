@@ -1,9 +1,84 @@
-"""Several orders at once for ``readout="ranks"``: heads, which read the graph once each."""
+"""What ``readout="ranks"`` adds to the layer: scores, and heads, which read the graph once each."""
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import Linear
+from torch_geometric.typing import Adj
 
 from node2seq import ops
+from node2seq.nn.conv.base import SequenceMessages
+
+
+class RankLayer(SequenceMessages):
+    """The base of a layer with ranks: what scores them, and the convolution over them."""
+
+    kernel_size: int
+    hops: int
+    threshold: float | Tensor
+    nonlocal_order: str
+    backend: str
+    temperature: float
+    heads: int
+    lin_query: Linear | None
+    lin_key: Linear | None
+    lin_edge_key: Linear | None
+
+    def _soft_ranks(
+        self,
+        x_src: Tensor,
+        x_dst: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        edges: ops.EdgeValues | None,
+        edge_attr: Tensor | None,
+    ) -> ops.Ranks:
+        """How much of each neighbour stands at each rank, by scores of their own or by those shared."""
+        heads = self.heads
+        if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
+            query = split_heads(ops.project(self.lin_query, x_dst), heads)
+            key = split_heads(ops.project(self.lin_key, x_src), heads)
+            if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
+                attr = ops.project(self.lin_edge_key, edge_attr)
+                if heads > 1:
+                    attr = attr if attr.dim() == 3 else attr.expand(ops.runs_of(x_src), -1, -1)
+                edges = edges._replace(attr=split_heads(attr, heads))
+        return ops.soft_ranks(
+            query,
+            key,
+            sequences,
+            self.kernel_size,
+            temperature=self.temperature,
+            hops=self.hops,
+            threshold=threshold_of_heads(self.threshold, heads) if self.hops > 1 else 0.0,
+            joint=self.nonlocal_order == "joint",
+            edges=edges,
+            backend=self.backend,
+        )
+
+    def _convolve_ranks(
+        self,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        weight: Tensor,
+        ranks: ops.Ranks,
+        edges: ops.EdgeValues | None,
+        dtype: torch.dtype,
+        edge_index: Adj | None,
+    ) -> Tensor:
+        """A matrix for each rank and one for the mean, of each head; by messages with an edge index."""
+        heads, runs = self.heads, key.shape[:-2].numel()
+        weight = taps_of_heads(weight, heads, runs)
+        if edge_index is not None:
+            given = (query, key, sequences, weight, ranks, heads, edges)
+            out = self.convolve_ranks_by_messages(edge_index, *given)
+            graphs = [runs * heads] if heads > 1 or key.dim() == 3 else []
+            out = out.view(*graphs, query.size(-2), weight.size(-1))
+        else:
+            edges = None if edges is None else edges_of_heads(edges, heads, runs)
+            out = ops.convolve_ranks(for_heads(key, heads), weight, ranks, edges, dtype)
+        return join_heads(out, heads, key.dim() == 3)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

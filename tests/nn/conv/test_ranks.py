@@ -8,7 +8,9 @@ import literal_ranks
 import pytest
 import torch
 from literal_ranks import Given
+from rounding import assert_same_up_to_rounding
 from torch import Tensor
+from torch_geometric.explain import AttentionExplainer, Explainer, GNNExplainer
 from torch_geometric.utils import to_torch_csr_tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
@@ -231,6 +233,68 @@ def test_several_graphs_and_several_runs_at_once(backend, options):
         for number, conv in enumerate(convs):
             x = features if features.dim() == 2 else features[number]  # pyright: ignore
             assert (given._replace(x=x).run(conv) - runs[number]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"heads": 3}, {"soft": False}, {"order": "edge"}])
+@pytest.mark.parametrize("carries", [False, True])
+def test_single_messages_give_the_same(hops, options, carries):
+    given = graph(2) if carries else graph(2)._replace(weight=None, attr=None)
+    if "order" not in options:
+        given = given._replace(order=None)
+    conv = layer(readout="ranks", hops=hops, edge_dim=3 if carries else None, **options)
+    given = given._replace(x=leaf(given.x), weight=leaf(given.weight), attr=leaf(given.attr))
+    expected = with_gradients(conv, given.run(conv), given)
+    heard = []
+    conv.register_message_forward_hook(lambda _conv, inputs, out: heard.append((inputs[0]["alpha"], out)))
+    out = given.run(conv)
+    assert_same_up_to_rounding(with_gradients(conv, out, given), expected, 100)
+    alpha, messages = heard[0]
+    assert messages.shape == (given.edge_index.size(1), 4)
+    assert alpha.shape == ((messages.size(0), 3) if "heads" in options else messages.shape[:1])
+    if not carries and "order" not in options:
+        xs = torch.stack([given.x, given.x.flip(0)])  # pyright: ignore
+        for x, part in zip(xs, given._replace(x=xs).run(conv), strict=True):
+            assert_same_up_to_rounding(part, given._replace(x=x).run(conv), 100)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_graphs_without_edges_or_nodes(heads):
+    nothing = torch.zeros(2, 0, dtype=torch.int64)
+    conv = layer(readout="ranks", heads=heads, add_self_loops=False, root="none", bias=False)
+    for number in range(2):
+        if number:  # once more by single messages
+            conv.register_message_forward_hook(lambda _conv, _inputs, out: out)
+        assert conv(drawn(0, 3, 5), nothing).tolist() == [[0.0] * 4 * heads] * 3
+        assert conv(drawn(0, 0, 5), nothing).shape == (0, 4 * heads)
+        assert conv(drawn(0, 2, 3, 5), nothing).shape == (2, 3, 4 * heads)
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": 2}, {"order": "edge"}])
+def test_explainers(options):
+    given = graph(2)._replace(weight=None, attr=None)
+    order = {"edge_order": given.order} if "order" in options else {}
+    conv = Node2SeqConv(5, 4, readout="ranks", **options)
+    explainer = Explainer(
+        conv,
+        algorithm=GNNExplainer(epochs=5),
+        explanation_type="model",
+        node_mask_type="attributes",
+        edge_mask_type="object",
+        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+    )
+    x: Any = given.x
+    mask = explainer(x.float(), given.edge_index, index=3, **order).edge_mask
+    assert mask.shape == (given.edge_index.size(1),)
+    if not order:
+        attention = Explainer(
+            conv,
+            algorithm=AttentionExplainer(),
+            explanation_type="model",
+            edge_mask_type="object",
+            model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        )
+        assert attention(x.float(), given.edge_index, index=3).edge_mask.max() > 0
 
 
 def test_every_parameter_learns():
