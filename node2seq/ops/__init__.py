@@ -2,7 +2,7 @@
 
 from node2seq.ops import eager, reference
 from node2seq.ops.candidates import Candidates
-from node2seq.ops.compiled import GraphNumbers, TracedSequences
+from node2seq.ops.compiled import TracedSequences
 from node2seq.ops.dispatch import (
     BACKEND_NAMES,
     BACKENDS,
@@ -13,6 +13,7 @@ from node2seq.ops.dispatch import (
 )
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.edge_values import EdgeValues, per_entry
+from node2seq.ops.graph_numbers import GraphNumbers
 from node2seq.ops.layer import convolve, rank
 from node2seq.ops.linear import (
     SparseRows,

@@ -15,62 +15,16 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.autograd_record import Record, record_of
-from node2seq.ops.dispatch import WRAPPERS, choose_backend
+from node2seq.ops.dispatch import WRAPPERS, choose_backend, step_of
 from node2seq.ops.edge_values import EdgeValues
+from node2seq.ops.graph_numbers import GraphNumbers
 from node2seq.ops.layer import convolve, rank
-from node2seq.ops.plan_cache import find_entries, find_sequences
 from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
+from node2seq.ops.ranks import hard_ranks
 from node2seq.ops.sequences import Rows, Sequences
 
 # Plans are built and looked up on the host: nothing that a CUDA graph could replay.
 _TAGS = (torch.Tag.cudagraph_unsafe,)
-
-
-class GraphNumbers(NamedTuple):
-    """A graph in numbers, as ops take it next to its edge index."""
-
-    is_forward: int  # whether edges go from the first row to the second
-    num_sources: int
-    num_targets: int
-    add_self_loops: int
-    merge_duplicates: int
-    copies: int = 1
-
-    def most_entries(self, edge_index: Tensor) -> int:
-        """How many entries a copy has if no edge is dropped."""
-        # Not the built-in one: traced, it would take note of which is smaller.
-        loops: Any = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
-        return edge_index.size(1) + loops
-
-    def find(self, edge_index: Tensor, backend: str = "auto") -> Sequences:
-        """The sequences of one copy."""
-        return find_sequences(edge_index, self._key(), lambda: self._edges(edge_index), backend)
-
-    def find_entries(self, edge_index: Tensor, keep_loops: bool = False) -> Tensor:
-        """The entry of each edge within one copy, [edges]."""
-        return find_entries(edge_index, self._key(), lambda: self._edges(edge_index), keep_loops)
-
-    def _key(self) -> tuple[str, int, int, bool, bool]:
-        flow = "source_to_target" if self.is_forward else "target_to_source"
-        choices = (bool(self.add_self_loops), bool(self.merge_duplicates))
-        return (flow, self.num_sources, self.num_targets, *choices)
-
-    def _edges(self, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-        first, second = edge_index[0].long(), edge_index[1].long()
-        return (first, second) if self.is_forward else (second, first)
-
-    def pad(self, values: Tensor, edge_index: Tensor, fill: int = 0) -> Tensor:
-        """A value for each entry, as long as a traced graph has it; always a tensor of its own."""
-        entries = self.most_entries(edge_index)
-        padded = values.new_full((self.copies, entries), fill)
-        values = values.view(self.copies, -1)
-        padded[:, : values.size(1)] = values
-        return padded.view(-1)
-
-    def cut(self, values: Tensor, sequences: Sequences) -> Tensor:
-        """The other way round."""
-        entries = sequences.rows.num_entries // self.copies
-        return values.view(self.copies, -1)[:, :entries].reshape(-1)
 
 
 class Call(NamedTuple):
@@ -92,6 +46,8 @@ class Call(NamedTuple):
     query: Tensor | None = None  # the targets' projections, where they are not the sources'
     seed: Tensor | None = None
     carried: str = ""  # what edges carry: the last of the given tensors, by name
+    num_ranks: int = 0
+    sources: Tensor | None = None  # the source of each entry, where it is not the graph's own
 
     def edges(self, *values: Tensor) -> EdgeValues | None:
         """What edges carry."""
@@ -142,6 +98,8 @@ class Call(NamedTuple):
         """What the function makes of the tensors."""
         if self.function == "convolve":
             return self.convolve(*given)[0]
+        if self.function.endswith(("ranks", "scores")):
+            return self._run_ranks(*given)
         first, second = given
         graph = GraphNumbers(*self.graph)
         sequences = graph.find(self.edge_index, self.backend).copies(graph.copies)
@@ -154,11 +112,32 @@ class Call(NamedTuple):
             return backend.aggregate(first, sequences, weights)
         return backend.largest(first, sequences, weights, int(self.number))
 
+    def _run_ranks(self, first: Tensor, *others: Tensor) -> Tensor:
+        """The functions of ranks."""
+        graph, backend = GraphNumbers(*self.graph), choose_backend(self.backend, first)
+        if self.function == "hard_ranks":
+            found = hard_ranks(self.rank(first, self.edges(*others)), self.num_ranks, self.hops, first.dtype)
+            return graph.pad(found.weights, self.edge_index)
+        step = step_of(backend, self.function)
+        sequences = graph.find(self.edge_index, self.backend).copies(graph.copies)
+        if self.sources is not None:
+            table = others[0] if self.function == "pair_scores" else first
+            index = graph.cut(self.sources, sequences)
+            sequences = Sequences(sequences.rows, index, table.size(0), origin=(sequences, None))
+        if self.function == "convolve_ranks":
+            weight, ranks = others
+            return step(first, weight, graph.cut(ranks, sequences), sequences)
+        if self.function == "pair_scores":
+            return graph.pad(step(first, *others, sequences), self.edge_index)
+        return graph.pad(step(graph.cut(first, sequences), sequences, self.num_ranks), self.edge_index)
+
     def shape(self) -> tuple[int, ...]:
         """The shape of what it makes."""
         graph, channels = GraphNumbers(*self.graph), self.given[0].size(-1)
         rows = graph.num_targets * graph.copies
-        if self.function == "convolve":
+        if self.function in ("soft_ranks", "hard_ranks"):
+            return self.num_ranks, graph.most_entries(self.edge_index) * graph.copies
+        if self.function in ("convolve", "convolve_ranks"):
             return rows, self.given[1].size(-1)
         if self.function == "aggregate":
             return rows, channels
@@ -170,7 +149,7 @@ class Call(NamedTuple):
 _CALL = (
     "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor[] given, bool[] wants, "
     "float number, str readout, str order, int hops, bool joint, "
-    "Tensor? threshold, Tensor? query, Tensor? seed, str carried"
+    "Tensor? threshold, Tensor? query, Tensor? seed, str carried, int num_ranks, Tensor? sources"
 )
 
 
@@ -211,7 +190,7 @@ def _(_grad: Tensor, _token: Tensor, *arguments: Any) -> list[Tensor]:
     return [tensor.new_empty(tensor.shape) for tensor, wants in both if wants]
 
 
-_TENSORS = ("edge_index", "threshold", "query", "seed")
+_TENSORS = ("edge_index", "threshold", "query", "seed", "sources")
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -254,7 +233,9 @@ def _rank(*arguments: Any) -> tuple[Tensor, ...]:
     call = Call(*arguments)
     graph = GraphNumbers(*call.graph)
     key, *values = call.given
-    return tuple(graph.pad(found, call.edge_index) for found in call.rank(key, call.edges(*values)))
+    node, score, entry = call.rank(key, call.edges(*values))
+    pad = graph.pad
+    return pad(node, call.edge_index), pad(score, call.edge_index), graph.pad_entries(entry, call.edge_index)
 
 
 @_rank.register_fake
@@ -301,13 +282,27 @@ class TracedSequences(Sequences):
     Args:
         edge_index (torch.Tensor): The edges.
         graph (GraphNumbers): Its numbers.
+        sources (torch.Tensor, optional): The source of each entry, where it is not the graph's own.
     """
 
-    def __init__(self, edge_index: Tensor, graph: GraphNumbers) -> None:
-        self.edge_index, self.graph = edge_index, graph
+    def __init__(self, edge_index: Tensor, graph: GraphNumbers, sources: Tensor | None = None) -> None:
+        self.edge_index, self.graph, self.sources = edge_index, graph, sources
         # Steps that nobody reads are no part of the compiled graph.
         rows = Rows(self._part("ptr"), self._part("target"))
-        super().__init__(rows, self._part("index"), graph.num_sources * graph.copies)
+        index = self._part("index") if sources is None else sources
+        super().__init__(rows, index, graph.num_sources * graph.copies)
+
+    def with_sources(self, index: Tensor) -> Sequences:
+        """Sequences of the same lengths with other sources."""
+        return TracedSequences(self.edge_index, self.graph, index)
+
+    @property
+    def positions(self) -> Sequences:
+        """Sequences of the same lengths in which each position is a source of its own."""
+        numbers = torch.arange(self.index.numel(), device=self.index.device)
+        found = TracedSequences(self.edge_index, self.graph, numbers)
+        found.num_sources = numbers.numel()
+        return found
 
     def _part(self, part: str, dtype: torch.dtype = torch.int64) -> Tensor:
         return _part_of_plan(part, dtype, list(self.graph), self.edge_index)
@@ -405,6 +400,23 @@ class CompiledBackend:
         """The largest weighted source values of each sequence, channel by channel."""
         call = self._call("largest", sequences, [x, weight.detach()])
         return _result(call._replace(number=float(count)))
+
+    def pair_scores(self, query: Tensor, key: Tensor, sequences: TracedSequences) -> Tensor:
+        """The inner product of each entry's target and source."""
+        return _result(self._call("pair_scores", sequences, [query, key])._replace(sources=sequences.sources))
+
+    def soft_ranks(self, score: Tensor, sequences: TracedSequences, count: int) -> Tensor:
+        """How much of each entry stands at each of the first ranks."""
+        return _result(self._call("soft_ranks", sequences, [score])._replace(num_ranks=count))
+
+    def trace_hard_ranks(self, ranked: Call, count: int) -> Tensor:
+        """Which entry stands at each of the first ranks."""
+        return _result(ranked._replace(function="hard_ranks", num_ranks=count))
+
+    def convolve_ranks(self, x: Tensor, weight: Tensor, ranks: Tensor, sequences: TracedSequences) -> Tensor:
+        """A matrix for each rank and one for the mean of all."""
+        call = self._call("convolve_ranks", sequences, [x, weight, ranks])
+        return _result(call._replace(sources=sequences.sources))
 
     def _call(self, function: str, sequences: TracedSequences, given: list[Tensor]) -> Call:
         return Call(function, self.name, list(sequences.graph), sequences.edge_index, given, [], 0.0)

@@ -98,7 +98,9 @@ class EdgeValues(NamedTuple):
         rows = sequences.rows
         if self.attr is None:
             return None
+        # What the self entry replaces is no entry, and in traced graphs one of no target.
         target = rows.target[self.entry.clamp(max=max(rows.num_entries - 1, 0))]
+        target = target.clamp(max=max(rows.num_rows - 1, 0))
         added = (query[..., target, :] * self.attr).sum(-1)
         return per_entry(added, self.entry, rows.num_entries, 0.0).reshape(-1)
 

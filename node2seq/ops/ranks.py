@@ -97,15 +97,18 @@ def hard_ranks(ranking: Ranking, count: int, hops: int, dtype: torch.dtype) -> R
         dtype (torch.dtype): Of what they weigh.
     """
     sequences, backend = ranking.sequences, ranking.backend
-    place = sequences.rows.position()
-    if hops == 1:
-        place = torch.zeros_like(place).scatter(0, ranking.entry, place)
-        listed = _as_listed(sequences, backend)
+    if hasattr(backend, "trace_hard_ranks"):  # one opaque step of what is compiled now
+        weights = backend.trace_hard_ranks(ranking.layout, count)
     else:
-        chosen = sequences.with_sources(ranking.node)
-        ranking = listed = Ranking(sequences, chosen, ranking.find, backend, ranking.positions)
-    number = torch.arange(count, device=place.device)[:, None]
-    return Ranks((place == number).to(dtype), listed, ranking)
+        place = sequences.rows.position()
+        if hops == 1:
+            place = torch.zeros_like(place).scatter(0, ranking.entry, place)
+        weights = (place == torch.arange(count, device=place.device)[:, None]).to(dtype)
+    if hops == 1:
+        return Ranks(weights, _as_listed(sequences, backend), ranking)
+    chosen = sequences.with_sources(ranking.node)
+    ranking = Ranking(sequences, chosen, ranking.find, backend, ranking.positions)
+    return Ranks(weights, ranking, ranking)
 
 
 def convolve_ranks(
