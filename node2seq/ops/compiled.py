@@ -123,7 +123,9 @@ class Call(NamedTuple):
         if self.sources is not None:
             table = others[0] if self.function == "pair_scores" else first
             index = graph.cut(self.sources, sequences)
-            sequences = Sequences(sequences.rows, index, table.size(0), origin=(sequences, None))
+            is_own = table.size(0) == sequences.num_sources  # a row for each node, not for each entry
+            origin = (sequences, None) if is_own else None
+            sequences = Sequences(sequences.rows, index, table.size(0), origin)
         if self.function == "convolve_ranks":
             weight, ranks = others
             return step(first, weight, graph.cut(ranks, sequences), sequences)

@@ -65,6 +65,8 @@ LAYERS = {
     "two hops": lambda: layer(hops=2, threshold=0.5),
     "local first": lambda: layer(hops=3, threshold=0.5, nonlocal_order="local-first", add_self_loops=False),
     "by degree": lambda: layer(order="degree"),
+    "ranks": lambda: layer(readout="ranks", heads=2, hops=2, threshold=0.5),
+    "hard ranks": lambda: stack([layer(readout="ranks", soft=False, seed=seed) for seed in (1, 2)]),
     "at random": lambda: layer(order="random"),
     "other way": lambda: layer(flow="target_to_source"),
     "depthwise, input": lambda: layer(taps="depthwise", root="input"),
@@ -112,7 +114,9 @@ def test_the_networks_while_training(name):
 
 
 @slow
-@pytest.mark.parametrize("options", [{}, {"hops": 2, "threshold": 0.5}, {"order": "degree"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"hops": 2, "threshold": 0.5}, {"order": "degree"}, {"readout": "ranks"}], ids=str
+)
 def test_the_trace_of_a_compiled_layer_is_the_same(options):
     conv = layer(**options)
     compiled, _ = _compile(conv, "aot_eager")
@@ -124,7 +128,10 @@ def test_the_trace_of_a_compiled_layer_is_the_same(options):
         assert torch.equal(found.index[:entries], trace.index)
         assert_same_up_to_rounding(found.scores[:entries], trace.scores)
         assert torch.equal(found.is_nonlocal[:entries], trace.is_nonlocal)
-        assert torch.equal(found.winner, trace.winner)
+        if conv.readout == "ranks":
+            assert_same_up_to_rounding(found.ranks[:, :entries], trace.ranks)
+        else:
+            assert torch.equal(found.winner, trace.winner)
 
 
 EDGE_LAYERS = {
@@ -133,6 +140,8 @@ EDGE_LAYERS = {
     "two hops": lambda: layer(edge_dim=3, hops=2, threshold=0.5, readout="mean"),
     "other way": lambda: layer(edge_dim=3, flow="target_to_source", order="degree"),
     "no self entries": lambda: layer(edge_dim=3, add_self_loops=False),
+    "stack of ranks": lambda: stack([layer(edge_dim=3, readout="ranks", seed=seed) for seed in (1, 2)]),
+    "ranks of hops": lambda: layer(edge_dim=3, readout="ranks", hops=2, threshold=0.5),
     "native": lambda: layer(edge_dim=3, backend="native"),
     "stack": lambda: stack([layer(edge_dim=3, seed=seed) for seed in (1, 2)]),
     "stack of hops": lambda: stack([layer(edge_dim=3, hops=2, threshold=limit) for limit in (0.2, 0.5)]),

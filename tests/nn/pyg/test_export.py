@@ -28,6 +28,8 @@ MODULES = {
     "two hops": lambda: layer(hops=2, threshold=0.5),
     "gcn": lambda: GCNConv(5, 4),
     "by degree": lambda: layer(order="degree"),
+    "ranks": lambda: layer(readout="ranks", heads=2),
+    "hard ranks": lambda: layer(readout="ranks", soft=False, hops=2, threshold=0.5),
     "at random": lambda: layer(order="random", hops=2, threshold=0.5),
     "stack": lambda: stack([layer(seed=seed) for seed in (1, 2)]),
     **{name: lambda network=network: network(5, 4, 3).eval() for name, network in MODELS.items()},
