@@ -125,7 +125,7 @@ def split_in_order(times: np.ndarray) -> list[np.ndarray] | None:
     there are not three different times.
     """
     known = np.sort(times[~np.isnan(times)])
-    changes = np.flatnonzero(np.diff(known)) + 1
+    changes = np.flatnonzero(known[1:] != known[:-1]) + 1
     if changes.size < 2:
         return None
     first = changes[:-1][np.abs(changes[:-1] - int(0.6 * known.size)).argmin()]

@@ -32,9 +32,9 @@ def read_order(column: pl.Series, title: str, kind: Kind | None) -> Times:
 
 def tied_edges(edge_index: Tensor, order: Tensor) -> int:
     """How many edges have the same number as another edge that ends at the same node."""
-    target, numbers = edge_index[1].numpy(), order.numpy()
-    by_node = np.lexsort((numbers, target))
-    same = (np.diff(target[by_node]) == 0) & (np.diff(numbers[by_node]) == 0)
+    by_node = np.lexsort((order.numpy(), edge_index[1].numpy()))
+    target, numbers = edge_index[1].numpy()[by_node], order.numpy()[by_node]
+    same = (target[1:] == target[:-1]) & (numbers[1:] == numbers[:-1])
     return int(np.count_nonzero(np.append(False, same) | np.append(same, False))) if target.size else 0
 
 

@@ -13,6 +13,7 @@ from node2seq import Node2SeqError
 from node2seq import data as node2seq_data
 from node2seq.data import make_split, summarise
 from node2seq.data.splits import split_in_order
+from node2seq.data.temporal import tied_edges
 
 NODES = {
     "id": ["a", "b", "c", "d", "e"],
@@ -154,6 +155,17 @@ def test_sixty_twenty_twenty_by_time(size: int) -> None:
     assert train.size + val.size + test.size == size
     assert train.size == max(int(0.6 * size), 1)
     assert train.size + val.size == max(int(0.8 * size), 2)
+
+
+def test_numbers_of_any_size_are_compared() -> None:
+    largest = float(np.finfo(np.float64).max)
+    edges = torch.tensor([[0, 1, 2, 3], [4, 4, 4, 5]])
+    with np.errstate(over="raise"):
+        masks = split_in_order(np.array([-largest, 0.0, largest, largest]))
+        tied = tied_edges(edges, torch.tensor([-largest, largest, largest, largest], dtype=torch.float64))
+    assert np.stack(masks or []).nonzero()[0].tolist() == [0, 1, 2, 2]
+    assert tied == 2
+    assert tied_edges(edges[:, :0], torch.empty(0).double()) == 0
 
 
 def test_equal_times_stay_together() -> None:
