@@ -103,6 +103,8 @@ def training_step(readout: str) -> Callable[[], None]:
 def walk_to_report(*arguments: str) -> Walk:
     """``node2seq train`` on a graph of one's own, until its report is written.
 
+    It is trained once before, because that compiles or loads the loops.
+
     Args:
         *arguments: Further arguments of the command.
     """
@@ -111,9 +113,10 @@ def walk_to_report(*arguments: str) -> Walk:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_graph(load("karate"), "edges.csv", "nodes.csv")
-        files = ["--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label", "--out", "run"]
+        files = ["--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label"]
         given = ["train", *files, "--epochs", "5", "--json", *arguments]
-        walk = Walk(lambda: app(given, standalone_mode=False))
+        app([*given, "--out", "before"], standalone_mode=False)
+        walk = Walk(lambda: app([*given, "--out", "run"], standalone_mode=False))
         assert Path("run/report.html").is_file()
     return walk
 
