@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 # Often enough to see that it lives, seldom enough for a log file.
 LINE_SECONDS = 10.0
+# The epoch after which an estimate is shown even if no line is due.
+_FIRST_ESTIMATE = 5
+# The time that is left is estimated by no more epochs than these.
+_LATEST = 20
 PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}
 
 OnEpoch = Callable[["EpochRecord"], None]
@@ -47,17 +51,13 @@ def start(console: Console, begun: RunStart, with_graph: bool) -> None:
     def line(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    about = begun.graph.summary
     if with_graph:
         _graph(line, begun)
     for warning in begun.warnings:
         line(f"[yellow]warning:[/] {escape(warning)}")
     epochs = begun.config.settings.epochs - begun.epoch
     state = f"resumes after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
-    line(
-        f"[bold]{begun.config.model}[/]: {state}, about {about.seconds_per_epoch * epochs:.0f} s "
-        f"and {about.training_bytes / 2**30:.1f} GiB → {escape(str(begun.folder))}"
-    )
+    line(f"[bold]{begun.config.model}[/]: {state} → {escape(str(begun.folder))}")
 
 
 def _graph(line: Callable[[str], None], begun: RunStart) -> None:
@@ -88,23 +88,23 @@ def progress(console: Console, title: str, epochs: int, done: int, metric: str) 
         with _bar(console, title, epochs, done, metric) as on_epoch:
             yield on_epoch
     else:
-        yield _lines(console, title, epochs, metric)
+        yield _lines(console, title, epochs, done, metric)
 
 
 @contextmanager
 def _bar(console: Console, title: str, epochs: int, done: int, metric: str) -> Iterator[OnEpoch]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]} · validation {task.fields[accuracy]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("{task.fields[left]}"),
     )
+    pace = _Pace(epochs, done)
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(title, total=epochs, completed=done, loss="–", accuracy="–")
+        task = bar.add_task(title, total=epochs, completed=done, loss="–", accuracy="–", left="")
 
         def show(record: EpochRecord) -> None:
             bar.update(
@@ -112,32 +112,53 @@ def _bar(console: Console, title: str, epochs: int, done: int, metric: str) -> I
                 completed=record.epoch,
                 loss=f"{record.loss:.3f}",
                 accuracy=shown(metric, record.val_score, " %"),
+                left=pace.left(record.epoch),
             )
 
         yield show
         bar.update(task, total=bar.tasks[0].completed)  # early stopping ends a run, too
 
 
-def _lines(console: Console, title: str, epochs: int, metric: str) -> OnEpoch:
-    started = last = time.monotonic()
-    first: int | None = None
+class _Pace:
+    """How long a run still takes, by the epochs that were trained.
+
+    The first one compiles loops or loads them, the next ones may record a CUDA graph: what counts is the
+    median of the later half. Early stopping may end a run before.
+
+    Args:
+        epochs: How many there are.
+        done: How many were trained before.
+    """
+
+    def __init__(self, epochs: int, done: int) -> None:
+        self._epochs, self._epoch, self._time = epochs, done, time.monotonic()
+        self._seconds: list[float] = []  # each time that it was called, for an epoch
+
+    def left(self, epoch: int) -> str:
+        """To be called after every epoch, or every few; in words, or nothing while nothing is known."""
+        now = time.monotonic()
+        self._seconds.append((now - self._time) / (epoch - self._epoch))
+        self._epoch, self._time = epoch, now
+        count = len(self._seconds)
+        later = self._seconds[max(1, count // 2, count - _LATEST) :]
+        if epoch == self._epochs:
+            return "0 s left"
+        return f"{statistics.median(later) * (self._epochs - epoch):.0f} s left" if later else ""
+
+
+def _lines(console: Console, title: str, epochs: int, done: int, metric: str) -> OnEpoch:
+    last, pace, shown_lines = time.monotonic(), _Pace(epochs, done), 0
 
     def show(record: EpochRecord) -> None:
-        nonlocal last, first
-        now = time.monotonic()
-        if first is None:
-            first = record.epoch
-        if now - last < LINE_SECONDS and record.epoch not in (first, epochs):
+        nonlocal last, shown_lines
+        now, left = time.monotonic(), pace.left(record.epoch)
+        is_due = now - last >= LINE_SECONDS or record.epoch in (done + _FIRST_ESTIMATE, epochs)
+        if shown_lines and not is_due:
             return
-        last = now
-        rate = (now - started) / (record.epoch - first + 1)
+        last, shown_lines = now, shown_lines + 1
         score = shown(metric, record.val_score, " %")
-        console.print(
-            f"{title}  epoch {record.epoch}/{epochs}  loss {record.loss:.3f}  "
-            f"validation {score}  {rate * (epochs - record.epoch):.0f} s left",
-            highlight=False,
-            soft_wrap=True,
-        )
+        text = f"{title}  epoch {record.epoch}/{epochs}  loss {record.loss:.3f}  validation {score}  {left}"
+        console.print(text.rstrip(), highlight=False, soft_wrap=True)
 
     return show
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -163,6 +164,31 @@ def test_the_bar_of_a_run_that_stopped_early_is_full():
     assert "7/7" in console.file.getvalue()
 
 
+@pytest.mark.parametrize("done", [0, 200])
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_time_that_is_left_is_right_after_five_epochs(monkeypatch, is_terminal: bool, done: int):
+    """Whatever the first epoch takes, which compiles loops, and the one that is slow by chance."""
+    import io
+    from types import SimpleNamespace
+
+    from rich.console import Console
+
+    from node2seq.cli import show
+    from node2seq.train.progress import EpochRecord
+
+    now = 0.0
+    monkeypatch.setattr(show, "time", SimpleNamespace(monotonic=lambda: now))
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
+    assert isinstance(console.file, io.StringIO)
+    with show.progress(console, "gcn", done + 500, done, "accuracy") as on_epoch:
+        for epoch, seconds in enumerate([15.0, 0.03, 0.02, 0.2, 0.04], start=done + 1):
+            now += seconds
+            on_epoch(EpochRecord(epoch, 0.5, 0.9, 0.6, 0.75, 0.75))
+    left = [int(number) for number in re.findall(r"(\d+) s left", console.file.getvalue())]
+    assert left
+    assert 0.5 <= left[-1] / (0.03 * 495) <= 2
+
+
 def test_elsewhere_a_few_plain_lines():
     import io
 
@@ -177,7 +203,8 @@ def test_elsewhere_a_few_plain_lines():
             on_epoch(EpochRecord(epoch, 0.5, 0.9, 0.6, 0.75, 0.75))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert [line.split("  ")[1] for line in lines] == ["epoch 1/100", "epoch 100/100"]
+    assert [line.split("  ")[1] for line in lines] == ["epoch 1/100", "epoch 5/100", "epoch 100/100"]
+    assert lines[0] == "gcn  epoch 1/100  loss 0.500  validation 75.0 %"  # one epoch is no measure
     assert lines[-1] == "gcn  epoch 100/100  loss 0.500  validation 75.0 %  0 s left"
 
 
