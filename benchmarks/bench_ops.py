@@ -116,7 +116,7 @@ def layers(report: Report, size: Size, edge_index: Tensor, bandwidth: float) -> 
     torch.cuda.empty_cache()
     for readout, kernel_size in CASES:
         variants = ["", BFLOAT16, PLAN_ANEW] if kernel_size == 3 else [""]
-        if kernel_size == 3 and readout != "ranks" and size.edges < MOST_EDGES_COMPILED:
+        if kernel_size == 3 and size.edges < MOST_EDGES_COMPILED:
             variants.append(COMPILED)
         for variant in variants:
             row = benchmark.node2seq(readout, kernel_size, "triton", variant)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.autograd_record import Record, record_of
-from node2seq.ops.dispatch import WRAPPERS, choose_backend, step_of
+from node2seq.ops.dispatch import WRAPPERS, choose_backend
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.graph_numbers import GraphNumbers
 from node2seq.ops.layer import convolve, rank
@@ -118,7 +118,7 @@ class Call(NamedTuple):
         if self.function == "hard_ranks":
             found = hard_ranks(self.rank(first, self.edges(*others)), self.num_ranks, self.hops, first.dtype)
             return graph.pad(found.weights, self.edge_index)
-        step = step_of(backend, self.function)
+        step = getattr(backend, self.function)
         sequences = graph.find(self.edge_index, self.backend).copies(graph.copies)
         if self.sources is not None:
             table = others[0] if self.function == "pair_scores" else first

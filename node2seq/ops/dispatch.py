@@ -16,8 +16,7 @@ Each backend is a module with the same functions and the same results:
 ``convolve_ranks`` a matrix for each rank and one for the mean of all, [N, D]; differentiable in the ranks too
 =================  =======================================================================================
 
-Where ``native`` or ``triton`` lack one of the last three, that of ``eager`` stands in. A backend may have
-functions that take several of these steps at once:
+and may have functions that take several of these steps at once:
 
 ======================  ==================================================================================
 ``score_and_rank``      from features to a :class:`node2seq.ops.ranking.Ranking`
@@ -109,11 +108,6 @@ def choose_backend(name: str, x: Tensor) -> Any:
     if name == "triton":
         return _triton_for(x)
     return BACKENDS[name]
-
-
-def step_of(backend: Any, name: str) -> Callable[..., Any]:
-    """One of the functions of a backend, or that of ``eager`` where it has none of its own."""
-    return getattr(backend, name, None) or getattr(eager, name)
 
 
 def fastest_for(x: Tensor) -> ModuleType | None:

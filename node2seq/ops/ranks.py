@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from node2seq.ops.dispatch import choose_backend, step_of
+from node2seq.ops.dispatch import choose_backend
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.layer import rank
 from node2seq.ops.ranking import Positions, Ranking
@@ -79,12 +79,12 @@ def soft_ranks(
     else:  # nothing needs their order but a trace
         ranking = Ranking(union, None, lambda: ranked().positions, backend)
         listed = _as_listed(union, backend)
-    score = step_of(backend, "pair_scores")(query.flatten(0, -2), flat, union)
+    score = backend.pair_scores(query.flatten(0, -2), flat, union)
     added = None if edges is None else edges.score(query, sequences)
     if added is not None:
         score = score + (added if hops == 1 else torch.cat([added, added.new_zeros(1)])[listed.entry])
     score = score / (key.size(-1) ** 0.5 * temperature)
-    return Ranks(step_of(backend, "soft_ranks")(score, union, count), listed, ranking)
+    return Ranks(backend.soft_ranks(score, union, count), listed, ranking)
 
 
 def hard_ranks(ranking: Ranking, count: int, hops: int, dtype: torch.dtype) -> Ranks:
@@ -132,10 +132,9 @@ def convolve_ranks(
     sequences = listed.layout
     if edges is not None and edges.changes_rows:  # each entry has a row of its own
         x, sequences = edges.rows(x, listed), listed.sequences.positions
-    own = getattr(backend, "convolve_ranks", None)
-    how = {"dtype": dtype} if own is not None and getattr(backend, "CHOOSES_DTYPE", False) else {}
-    step = step_of(backend, "convolve_ranks")
-    out = step(x.flatten(0, -2), weight.to(x.dtype), ranks.weights.to(x.dtype), sequences, **how)
+    how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
+    given = (x.flatten(0, -2), weight.to(x.dtype), ranks.weights.to(x.dtype))
+    out = backend.convolve_ranks(*given, sequences, **how)
     return out.view(*x.shape[:-2], -1, weight.size(-1))
 
 

@@ -9,7 +9,6 @@ from ragged import BACKENDS, LENGTHS, functions_of, ragged
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.ops.dispatch import step_of
 
 
 def drawn(seed: int, *shape: int) -> Tensor:
@@ -17,7 +16,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
 
 
 def step(backend: str, name: str) -> Callable[..., Tensor]:
-    return step_of(functions_of(backend), name)
+    return getattr(functions_of(backend), name)
 
 
 def by_row(values: Tensor, sequences: ops.Sequences) -> list[Tensor]:
