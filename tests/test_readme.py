@@ -31,11 +31,20 @@ def test_the_same_line_opens_readme_package_and_command_line():
     assert line == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["description"]
 
 
-def test_python_blocks_run_in_order_and_learn(real_data):
+def own_files(folder: Path, real_data) -> None:
+    """The two files that the README speaks of."""
+    write_graph(real_data("wisconsin", load), folder / "edges.csv", folder / "nodes.csv")
+    header, rows = (folder / "nodes.csv").read_text().split("\n", 1)
+    (folder / "nodes.csv").write_text(header.replace("label", "kind") + "\n" + rows)
+
+
+def test_python_blocks_run_in_order_and_learn(real_data, tmp_path, monkeypatch):
     real_data("texas", load)
+    own_files(tmp_path, real_data)
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     code = blocks("python")
-    assert len(code) == 4
+    assert len(code) == 5
     for block in code:
         exec(compile(block, "README.md", "exec"), names)
     assert names["accuracy"] > 0.8
@@ -43,16 +52,15 @@ def test_python_blocks_run_in_order_and_learn(real_data):
     assert len(names["order"]) == degree + 1
     assert names["scores"].diff().le(0).all()
     assert names["metrics"].accuracy > 0.4
+    assert names["probabilities"].shape == (251, 5)
+    assert names["result"].test.accuracy > 0.6 > names["result"].test.largest_class
     unweighted = names["conv"](names["data"].x, names["data"].edge_index, None, names["years_and_hours"])
     assert not names["weighted"].allclose(unweighted)
 
 
 @pytest.mark.slow
 def test_commands_run_as_they_stand(tmp_path, real_data):
-    wisconsin = real_data("wisconsin", load)
-    write_graph(wisconsin, tmp_path / "edges.csv", tmp_path / "nodes.csv")
-    header, rows = (tmp_path / "nodes.csv").read_text().split("\n", 1)
-    (tmp_path / "nodes.csv").write_text(header.replace("label", "kind") + "\n" + rows)
+    own_files(tmp_path, real_data)
     commands = [
         line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
     ]
@@ -78,7 +86,7 @@ def test_commands_run_as_they_stand(tmp_path, real_data):
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
     predictions = (tmp_path / "predictions.csv").read_text().splitlines()
-    assert len(predictions) == wisconsin.num_nodes + 1
+    assert len(predictions) == 251 + 1
     assert (tmp_path / "runs/mine/report.html").exists()
     assert (tmp_path / "runs/search/report.html").exists()
 
