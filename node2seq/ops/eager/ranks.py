@@ -137,7 +137,7 @@ class _ConvolveRanks(torch.autograd.Function):
             if needs_weight:
                 runs = weight.shape[:-3]
                 own = x.view(*runs, -1, x.size(-1)).transpose(-2, -1)
-                grad_weight = own @ back.view(*runs, -1, back[0].numel())  # [C, (K + 1) D]
+                grad_weight = own @ back.view(*runs, -1, back.shape[1:].numel())  # [C, (K + 1) D]
                 grad_weight = grad_weight.unflatten(-1, back.shape[1:]).transpose(-3, -2)
         if needs_ranks:
             grad_ranks = torch.stack(

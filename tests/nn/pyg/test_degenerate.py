@@ -93,7 +93,7 @@ def test_a_value_that_is_not_finite_stays_with_those_who_see_it(options, bad):
 
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize(("sources", "targets"), [(0, 3), (3, 0), (0, 0)])
-@pytest.mark.parametrize("readout", ["max", "mean", "sum"])
+@pytest.mark.parametrize("readout", ["max", "mean", "sum", "ranks"])
 @pytest.mark.parametrize("backend", ["eager", "reference", pytest.param("native", marks=pytest.mark.slow)])
 def test_one_side_without_nodes(sources, targets, loops, readout, backend):
     conv = layer((5, 3), add_self_loops=loops, readout=readout, backend=backend)

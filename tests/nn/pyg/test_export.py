@@ -155,7 +155,7 @@ def test_onnx_of_an_exported_program_with_several_hops(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["network", "gat", "by degree", "at random"])
+@pytest.mark.parametrize("name", ["network", "gat", "by degree", "at random", "ranks"])
 def test_onnx_of_networks_and_fixed_orders(name, tmp_path):
     torch.manual_seed(0)
     module = Node2Seq(5, 4, 3, readout="mean").eval() if name == "network" else _made(name)

@@ -8,8 +8,10 @@ from rounding import assert_same_up_to_rounding
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.models import Node2Seq
 
+OPTIONS = [{}, {"readout": "mean"}, {"readout": "sum"}, {"hops": 2}, {"readout": "ranks", "scores": "shared"}]
 
-@pytest.mark.parametrize("options", [{}, {"readout": "mean"}, {"readout": "sum"}, {"hops": 2}], ids=str)
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("backend", ["eager", "reference"])
 def test_float64_stays_float64(options, backend):
     conv = layer(backend=backend, **options).double()
@@ -24,7 +26,7 @@ def test_float64_stays_float64(options, backend):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("options", [{}, {"readout": "mean"}, {"readout": "sum"}, {"hops": 2}], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("backend", ["eager", "reference"])
 def test_16_bit_layers_rank_in_float32_and_round_once(dtype, options, backend):
     """The same weights and features in float32 give the same order; the output is rounded at the end."""
@@ -51,7 +53,7 @@ def test_16_bit_features_in_a_float32_layer():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("options", [{}, {"readout": "mean"}, {"readout": "sum"}, {"hops": 2}], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("backend", ["eager", "reference"])
 def test_autocast_keeps_the_order_and_the_output(dtype, options, backend):
     conv = layer(backend=backend, **options)
