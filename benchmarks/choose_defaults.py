@@ -40,6 +40,8 @@ from node2seq.train.settings import Recipe, TrainSettings
 # The nine sets, and the names under which they are loaded.
 SETS = {"cora": "cora-r", "citeseer": "citeseer-r", "photo": "amazon-r"}
 SETS |= {name: name for name in ("chameleon", "squirrel", "actor", "cornell", "texas", "wisconsin")}
+# All that the candidates are tried on.
+GRAPHS = (*SETS, *FAMILIES, "words-few", "hubs-few")
 LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
 # Sets that leave together: they share features and labels.
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
@@ -95,7 +97,7 @@ def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-nod
 def pack(path: Path) -> None:
     """Write all graphs into one file."""
     arrays: dict[str, np.ndarray] = {}
-    for name in (*SETS, *FAMILIES, "words-few", "hubs-few"):
+    for name in GRAPHS:
         data = load(SETS[name]) if name in SETS else draw_graph(name.removesuffix("-few"), seed=len(name))
         arrays |= packed(name, data, standard=True)
     np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,104 @@
+"""Defaults are chosen on validation nodes, and each set is measured with what the others choose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from node2seq.data import load
+from node2seq.data.encoding import standardize
+from node2seq.storage import read_lines
+
+CANDIDATES = {
+    "small/fast": {"hidden_channels": 4, "num_layers": 1, "lr": 0.01, "epochs": 6},
+    "small/still": {"hidden_channels": 4, "num_layers": 1, "lr": 1e-9, "epochs": 2, "readout": "mean"},
+}
+
+
+@pytest.fixture
+def script(load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script with few graphs, candidates and seeds."""
+    found = load_script("choose_defaults")
+    monkeypatch.setattr(found, "SETS", {"one": "karate", "two": "karate", "three": "karate"})
+    monkeypatch.setattr(found, "TWINS", {"one": ("one", "two"), "two": ("one", "two")})
+    monkeypatch.setattr(found, "GRAPHS", ("one", "two", "three", "hubs-few"))
+    monkeypatch.setattr(found, "CANDIDATES", CANDIDATES)
+    monkeypatch.setattr(found, "SWEEP_SEEDS", (100,))
+    monkeypatch.setattr(found, "MEASURE_SEEDS", (0, 1))
+    return found
+
+
+@pytest.fixture
+def command(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Runs a stage and returns all rows."""
+    graphs, rows = tmp_path / "graphs.npz", tmp_path / "rows.jsonl"
+
+    def run(stage: str, *arguments: str) -> list[Any]:
+        given = [stage, str(graphs), "--rows", str(rows), "--device", "cpu", *arguments]
+        monkeypatch.setattr(sys, "argv", ["choose_defaults.py", *given])
+        script.main()
+        return list(read_lines(rows)) if rows.exists() else []
+
+    return run
+
+
+def test_graphs_are_packed_as_they_are_trained_on(script: ModuleType, command: Callable, tmp_path: Path):
+    command("pack")
+    found = dict(script.unpack(tmp_path / "graphs.npz", None))
+    assert list(found) == ["one", "two", "three", "hubs-few"]
+    karate = load("karate")
+    assert karate.x is not None
+    assert karate.edge_index is not None
+    assert isinstance(karate.y, torch.Tensor)
+    assert torch.equal(found["one"].x, torch.from_numpy(standardize(karate.x.numpy())))
+    assert torch.equal(found["one"].edge_index, karate.edge_index)
+    assert torch.equal(found["one"].y, karate.y)
+    few, hubs = script.split_of("hubs-few", found["hubs-few"], 0), found["hubs-few"].y
+    assert torch.bincount(hubs[few.train]).tolist() == [script.FEW_LABELS] * (int(hubs.max()) + 1)
+
+
+def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path: Path):
+    command("pack")
+    rows = command("sweep")
+    assert len(rows) == 4 * len(CANDIDATES)
+    assert {row["graph"] for row in rows} == set(script.GRAPHS)
+    assert all("validation" in row and "test" not in row for row in rows), "the sweep measured test nodes"
+    assert len(command("sweep")) == len(rows), "a run that has a row was trained again"
+
+    rows = command("measure", "--only", "one,three")[len(rows) :]
+    models = {*(f"residual-{layer}" for layer in script.LAYERS), "gcn"}
+    assert {(row["graph"], row["model"], row["seed"]) for row in rows} == {
+        (graph, model, seed) for graph in ("one", "three") for model in models for seed in (0, 1)
+    }
+    assert all(0 <= row["test"] <= 1 and row["stage"] == "measure" for row in rows)
+    plain = next(row for row in rows if row["model"] == "residual-gcn")
+    assert "readout" not in plain["recipe"]["options"]
+
+    page = tmp_path / "page.md"
+    page.write_text(f"# Defaults\n\nText.\n\n{script.HEADING}\n\nOld.\n")
+    command("choose", "--page", str(page))
+    before, after = page.read_text().split(script.HEADING)
+    assert before == "# Defaults\n\nText.\n\n"
+    assert "Old." not in after
+    lines = [line for line in after.splitlines() if line.startswith(("| one |", "| two |", "| three |"))]
+    assert [line.split(" | ")[0] for line in lines] == ["| one", "| three"], "a set without rows has a line"
+    own = [row["test"] for row in rows if row["graph"] == "one" and row["model"] == "residual-node2seq"]
+    assert f"{100 * np.mean(own):.1f} ± {100 * np.std(own, ddof=1):.1f}" in lines[0]
+
+
+def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script: ModuleType, tmp_path: Path):
+    rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
+    for graph, fast, still in (("one", 0.9, 0.5), ("two", 0.9, 0.5), ("three", 0.6, 0.7)):
+        for candidate, value in (("small/fast", fast), ("small/still", still)):
+            row = {"stage": "sweep", "graph": graph, "candidate": candidate, "wide": False, "seed": 100}
+            rows.add(row | {"model": "residual-node2seq", "validation": value})
+    assert script.shortfalls(rows, False) == pytest.approx({"small/fast": 0.1 / 3, "small/still": 0.8 / 3})
+    assert script.chosen(rows, script.TWINS["one"])[False] == "small/still"
+    assert script.chosen(rows, ("three",))[False] == "small/fast"
