@@ -122,7 +122,8 @@ def _entry(found: SearchResult, folder: Path) -> dict[str, Any]:
         "trial": found.best.number,
         "trials": len(found.trials),
         "settings": found.best.settings,
-        "val_accuracy": found.best.mean(),
+        "metric": found.recipe.settings.metric,
+        "val_score": found.best.mean(),  # an error is negative
         "sd": found.best.deviation,
         "seeds": sorted(found.best.accuracies),
         "finished": found.finished,

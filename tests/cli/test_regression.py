@@ -133,6 +133,11 @@ def test_settings_are_searched_by_r2(cli, homes):
     assert "chosen on validation R²" in done.out
     assert "validation R²" in Path("search/report.html").read_text()
     assert cli("train", "--config", "search/recipe.toml", "--json").json["metric"] == "r2"
+    again = cli(
+        "tune", *FILES, *given, "--fix", "epochs=8", "--finalists", "1", "--out", "search", "--json"
+    ).json
+    assert again["metric"] == "r2"
+    assert -10 < again["val_score"] <= 1
 
 
 def test_the_user_decides_between_classes_and_numbers(cli, homes):

@@ -16,6 +16,7 @@ from node2seq.reporting.charts import (
     line_chart,
     loglog_chart,
     nice_ticks,
+    scatter_chart,
 )
 
 
@@ -116,3 +117,20 @@ def test_a_box_plot_shows_quartiles_whiskers_outliers_and_marks():
     titles = [title.text for title in chart.iter("title")]
     assert titles == ["a: mean 41.7, n = 6", "a: paper 35", "b: paper 20"]
     assert {text.text for text in chart.findall("text")} >= {"Cora", "100", "0"}
+
+
+def test_a_scatter_has_a_dot_for_each_point_and_the_line_of_equal_values():
+    points = [(0.0, 10.0), (5.0, 5.0), (10.0, 0.0)]
+    html = scatter_chart("Numbers", points, "true", "predicted")
+    dots = re.findall(r'<circle class="fill c1" cx="([\d.]+)" cy="([\d.]+)"', html)
+    (left, top), (middle, centre), (right, bottom) = ((float(x), float(y)) for x, y in dots)
+    assert left < middle < right
+    assert top < centre < bottom
+    ends = re.search(r'<line class="marked" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', html)
+    assert ends is not None
+    assert [float(end) for end in ends.groups()] == [left, bottom, right, top]
+    assert "predicted = true" in html
+
+
+def test_equal_numbers_can_be_drawn():
+    assert scatter_chart("Numbers", [(3.0, 3.0)], "true", "predicted").count("<circle") == 1
