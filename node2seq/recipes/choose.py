@@ -54,14 +54,16 @@ class GraphSizes:
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000)
 
-# The candidates "max-deep/fast" and "max-broad/strong" of the sweep.
+# The candidates "max-deep/light" and "ranks-deep/strong-fast" of the sweep; "layer": for Node2SeqConv alone.
 _NARROW: dict[str, dict[str, Any]] = {
-    "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.2, "input_dropout": 0.2},
-    "settings": {"lr": 0.01, "weight_decay": 0.0},
+    "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.2, "input_dropout": 0.0},
+    "layer": {},
+    "settings": {"lr": 0.003, "weight_decay": 0.0},
 }
-_BROAD: dict[str, dict[str, Any]] = {
-    "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
-    "settings": {"lr": 0.003, "weight_decay": 5e-4},
+_WIDE_FEATURES: dict[str, dict[str, Any]] = {
+    "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.5, "input_dropout": 0.5},
+    "layer": {"readout": "ranks"},
+    "settings": {"lr": 0.01, "weight_decay": 5e-4},
 }
 
 
@@ -106,11 +108,12 @@ def is_wide(features: int) -> bool:
     return features >= _WIDE
 
 
-def recipe_by_rule(graph: GraphSizes = TYPICAL) -> Recipe:
+def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
-    chosen = _BROAD if is_wide(graph.features) else _NARROW
+    chosen = _WIDE_FEATURES if is_wide(graph.features) else _NARROW
+    options = chosen["options"] | (chosen["layer"] if model == "residual-node2seq" else {})
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
-    return recipe(chosen["options"], training, source=_SOURCE)
+    return recipe(options, training, source=_SOURCE)
 
 
 def family_of(model: str) -> str:
@@ -145,7 +148,7 @@ def recipe_for(
     check_choice("variant", variant, RECIPES)
     model = family_of(model)
     if issubclass(MODELS.get(model, Network), ResidualNetwork):
-        return recipe_by_rule(sizes)
+        return recipe_by_rule(model, sizes)
     by_data = RECIPES[variant].get(model, {"": paper.DEFAULT} if variant == "paper" else {})
     found = by_data.get(name or "", by_data.get(""))
     if found is None:
