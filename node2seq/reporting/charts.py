@@ -122,12 +122,13 @@ def scatter_chart(title: str, points: Sequence[tuple[float, float]], across: str
         title: Text for screen readers.
         points: Their values across and up.
         across: Name of the horizontal axis.
-        up: Name of the vertical axis, which the legend gives.
+        up: Name of the vertical axis.
     """
     values = [value for point in points for value in point]
     low, high = min(values), max(values)
     ticks = nice_ticks(low, high)
-    chart = _Chart(title, 440, 380, left=64)
+    chart = _Chart(title, 440, 380, left=72)
+    chart.text(up, 0, 0, transform=f"translate(12 {(chart.top + chart.bottom) / 2}) rotate(-90)")
     x = _Axis([low, high], chart.left, chart.right, ticks)
     y = _Axis([low, high], chart.bottom, chart.top, ticks)
     chart.y_axis(y, "{:g}".format)
