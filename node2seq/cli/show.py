@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from node2seq.runs.folder import RunResult
     from node2seq.runs.training import RunStart
-    from node2seq.train.metrics import Measured
+    from node2seq.train.measured import Measured
     from node2seq.train.progress import EpochRecord
 
 # Often enough to see that it lives, seldom enough for a log file.

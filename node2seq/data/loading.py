@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from node2seq.data.datasets import BIPARTITE, DATASETS, NAMES
 from node2seq.data.edges import clean_edges, connected_components
 from node2seq.data.rawformats import READERS
-from node2seq.data.reading import schema_of_matrix
+from node2seq.data.schema import schema_of_matrix
 from node2seq.data.sources import Say, find
 from node2seq.errors import Node2SeqError
 

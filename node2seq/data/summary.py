@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.edges import connected_components
-from node2seq.data.reading import is_directed
+from node2seq.data.schema import is_directed
 from node2seq.data.splits import CLASSIFICATION, REGRESSION, kind_of_labels, labelled
 
 

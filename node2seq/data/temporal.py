@@ -93,3 +93,36 @@ def without_edges(data: Data, dropped: np.ndarray) -> None:
     for name in ("edge_weight", "edge_attr", "edge_order"):
         if name in data:
             data[name] = data[name][kept]
+
+
+def describe_order(data: Data, name: str | None, notes: list[str], warnings: list[str]) -> None:
+    """Say how many edges the order leaves open."""
+    assert data.edge_index is not None
+    if data.num_edges and bool((data.edge_order == data.edge_order[0]).all()):
+        warnings.append(f"all edges have the same {name!r}: it gives no order")
+    elif tied := tied_edges(data.edge_index, data.edge_order):
+        notes.append(
+            f"{tied} of {data.num_edges} edges have the same {name!r} as another edge of their node; "
+            "the neighbours' own scores decide among them, then their ids"
+        )
+
+
+def check_future(
+    data: Data, kind: Kind, times: Times, notes: list[str], warnings: list[str], *, drop: bool
+) -> None:
+    """Drop the edges that are newer than the node at which they end, or warn of them."""
+    newer = newer_edges(data, kind, times)
+    if newer is None:
+        words = "the edges' times and the nodes' cannot be compared: dates and numbers that are no Unix times"
+        if drop:
+            raise Node2SeqError("no_future_edges", words, "Write both as dates")
+        notes.append(f"{words}; whether edges are newer than their nodes is not known")
+        return
+    if not (count := int(newer.sum())):
+        return
+    which = f"{count} of {data.num_edges} edges are newer than the node that they inform"
+    if drop:
+        without_edges(data, newer)
+        notes.append(f"{which}: dropped")
+    else:
+        warnings.append(f"{which}, which may leak the future; --no-future-edges drops them")

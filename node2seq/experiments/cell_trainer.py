@@ -18,7 +18,7 @@ from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.rows import ResultRow, recipe_to_json
 from node2seq.train.inference import evaluate
 from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
-from node2seq.train.metrics import Measured, Metrics
+from node2seq.train.measured import Measured, Metrics
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,8 @@ from node2seq.reporting.document import (
 )
 from node2seq.runs.folder import RunFolder, RunResult
 from node2seq.storage import write_bytes
-from node2seq.train.metrics import (
-    ERRORS,
-    METRIC_TITLES,
-    NUMBER_SCORES,
-    Measured,
-    Metrics,
-    NumberMetrics,
-    shown,
-    title_with_unit,
-)
+from node2seq.train.measured import Measured, Metrics, NumberMetrics
+from node2seq.train.metrics import ERRORS, METRIC_TITLES, NUMBER_SCORES, shown, title_with_unit
 
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 

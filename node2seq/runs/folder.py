@@ -37,7 +37,7 @@ from node2seq.storage import (
     write_json,
     write_tensors,
 )
-from node2seq.train.metrics import Calibration, Measured, metrics_from_dict
+from node2seq.train.measured import Calibration, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import TrainSettings
 from node2seq.train.task import Classification, MultiLabel, Task, task_from

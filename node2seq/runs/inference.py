@@ -15,7 +15,7 @@ from node2seq.runs.graph import Say, open_again, open_new
 from node2seq.runs.pretrained import build_model, load_weights
 from node2seq.train.inference import embed, evaluate_parts, predict
 from node2seq.train.inputs import measured_parts
-from node2seq.train.metrics import Measured
+from node2seq.train.measured import Measured
 from node2seq.train.task import Classification, Task
 
 

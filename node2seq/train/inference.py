@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import check_features, check_split, edge_values, features_for, graph_tensors
-from node2seq.train.metrics import Measured
+from node2seq.train.measured import Measured
 from node2seq.train.task import Classification, Task, task_for
 from node2seq.train.trainer import infer
 

@@ -21,19 +21,15 @@ from torch import Tensor
 from node2seq.data.splits import kind_of_labels
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import split_warnings
-from node2seq.train.metrics import (
-    LABEL_SCORES,
-    NUMBER_SCORES,
-    SCORES,
+from node2seq.train.measured import (
     Measured,
     Metrics,
-    Score,
     calibration_error,
-    fitting_metric,
     measure,
     measure_labels,
     measure_numbers,
 )
+from node2seq.train.metrics import LABEL_SCORES, NUMBER_SCORES, SCORES, Score, fitting_metric
 from node2seq.train.settings import TrainSettings
 
 

@@ -24,7 +24,7 @@ from node2seq.search.session import Request, run
 from node2seq.storage import read_lines
 from node2seq.train import fit
 from node2seq.train.many import Training, prepare_graph, train_many, untrained
-from node2seq.train.metrics import Metrics
+from node2seq.train.measured import Metrics
 from node2seq.train.settings import settings_of
 
 SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--finalists", "1"]

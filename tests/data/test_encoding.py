@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from node2seq.data.encoding import choose_task, scale_of, standardize
+from node2seq.data.encoding import scale_of, standardize
+from node2seq.data.labels import choose_task
 
 
 @pytest.mark.parametrize(

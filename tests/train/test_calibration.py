@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from node2seq.train import fit, predict
-from node2seq.train.metrics import calibration_error
+from node2seq.train.measured import calibration_error
 from node2seq.train.task import Classification, MultiLabel
 
 

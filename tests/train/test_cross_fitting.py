@@ -15,7 +15,7 @@ from node2seq.data import Split, fold_numbers, load
 from node2seq.recipes import Recipe
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.many import Training, TrainingOutcome, train_many, untrained
-from node2seq.train.metrics import measure
+from node2seq.train.measured import measure
 from node2seq.train.settings import TrainSettings
 from node2seq.train.trainer import Trainer
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from node2seq.train.metrics import Metrics, measure
+from node2seq.train.measured import Metrics, measure
 
 
 def logits_for(predicted: list[int], num_classes: int = 3) -> torch.Tensor:

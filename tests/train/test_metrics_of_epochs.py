@@ -9,7 +9,8 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import fit
-from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES, fitting_metric, measure
+from node2seq.train.measured import measure
+from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES, fitting_metric
 from node2seq.train.settings import TrainSettings
 
 SIZES = (30, 17, 24)

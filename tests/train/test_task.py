@@ -15,7 +15,8 @@ from node2seq.data import make_split
 from node2seq.errors import Node2SeqError
 from node2seq.train import TrainSettings, evaluate, fit, predict
 from node2seq.train.many import Training, train_many
-from node2seq.train.metrics import NumberMetrics, metrics_from_dict, shown
+from node2seq.train.measured import NumberMetrics, metrics_from_dict
+from node2seq.train.metrics import shown
 from node2seq.train.settings import Recipe
 
 SETTINGS = TrainSettings(epochs=40, lr=0.05, weight_decay=0.0, metric="r2")

@@ -217,22 +217,29 @@ class Node2SeqConv(RankLayer):
         self.add_self_loops = add_self_loops and self_position != "none"
         self.backend = backend
         self.validate = validate
-
-        pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
-        self.lin = _linear(pair[self._source], out_channels)
-        self.lin_dst = None if isinstance(in_channels, int) else _linear(pair[self._target], out_channels)
-        widths = {"full": (out_channels, out_channels), "depthwise": (out_channels,), "scalar": ()}[taps]
-        self.lin_edge = None if edge_dim is None else _linear(edge_dim, out_channels)
-        self.weight = Parameter(torch.empty(heads * self._taps_per_head, *widths))
-        own_channels = out_channels if root == "projected" else pair[self._target]
-        self.lin_root: Any = None if root == "none" else _linear(own_channels, heads * out_channels)
-        self.bias = Parameter(torch.empty(heads * out_channels)) if bias else None
-        has_scores, score_width = self.soft and self.scores == "own", heads * score_channels
-        self.lin_query = _linear(pair[self._target], score_width) if has_scores else None
-        self.lin_key = _linear(pair[self._source], score_width) if has_scores else None
-        self.lin_edge_key = _linear(edge_dim, score_width) if has_scores and edge_dim is not None else None
-        self.register_buffer("order_seed", torch.zeros((), dtype=torch.int64) if order == "random" else None)
+        self._make_parameters(bias)
         self.reset_parameters()
+
+    def _make_parameters(self, bias: bool) -> None:
+        """All that is learned, and the seed of a random order; not drawn yet."""
+        is_pair, out, heads = isinstance(self.in_channels, tuple), self.out_channels, self.heads
+        pair = self.in_channels if isinstance(self.in_channels, tuple) else (self.in_channels,) * 2
+        sources, targets = pair[self._source], pair[self._target]
+        self.lin = _linear(sources, out)
+        self.lin_dst = _linear(targets, out) if is_pair else None
+        self.lin_edge = None if self.edge_dim is None else _linear(self.edge_dim, out)
+        widths = {"full": (out, out), "depthwise": (out,), "scalar": ()}[self.taps]
+        self.weight = Parameter(torch.empty(heads * self._taps_per_head, *widths))
+        own = out if self.root == "projected" else targets
+        self.lin_root: Any = None if self.root == "none" else _linear(own, heads * out)
+        self.bias = Parameter(torch.empty(heads * out)) if bias else None
+        has_scores, width = self.soft and self.scores == "own", heads * self.score_channels
+        self.lin_query = _linear(targets, width) if has_scores else None
+        self.lin_key = _linear(sources, width) if has_scores else None
+        with_edges = has_scores and self.edge_dim is not None
+        self.lin_edge_key = _linear(self.edge_dim or 0, width) if with_edges else None
+        seed = torch.zeros((), dtype=torch.int64) if self.order == "random" else None
+        self.register_buffer("order_seed", seed)
 
     def reset_parameters(self) -> None:
         """Draws all parameters anew."""
