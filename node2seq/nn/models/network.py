@@ -236,8 +236,9 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _subclasses(cls: type) -> list[type]:
-    """Those of a class, theirs among them."""
-    return [found for below in cls.__subclasses__() for found in (below, *_subclasses(below))]
+    """Those of a class in this package, theirs among them."""
+    below = [other for other in cls.__subclasses__() if other.__module__.startswith(f"{__package__}.")]
+    return [found for other in below for found in (other, *_subclasses(other))]
 
 
 def _signature(options: type) -> Signature:

@@ -56,5 +56,8 @@ def test_the_order_of_the_edges_counts(name: str) -> None:
 
 
 def test_other_networks_name_those_that_take_an_order() -> None:
+    class Other(MODELS["node2seq"]):
+        """Of another package: not one to advise."""
+
     with pytest.raises(Node2SeqError, match=r"edge_order for GCN.*Node2Seq, Node2SeqPlus, ResidualNode2Seq"):
         MODELS["gcn"](6, 8, 3)(X.float(), EDGES, edge_order=TIMES)
