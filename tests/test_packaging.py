@@ -86,9 +86,10 @@ def test_the_layer_benchmark_prints_ratios_and_failures_and_keeps_rows(tmp_path)
         assert len(line.split()) >= 3, line
     # A row of GATConv under torch.compile is kept where there is a C compiler.
     rows = [row for row in read_rows(tmp_path / "rows.jsonl") if row.variant != "compiled"]
-    assert len(rows) == 8
+    assert len(rows) == 9
     ours = {(row.readout, row.variant): row for row in rows if row.case == "Node2SeqConv"}
-    assert set(ours) == {(readout, variant) for readout in ("max", "mean") for variant in ("", "plan anew")}
+    windows = {(readout, variant) for readout in ("max", "mean") for variant in ("", "plan anew")}
+    assert set(ours) == {*windows, ("ranks", "")}
     for row in ours.values():
         assert row.base == "GATConv"
         assert row.ratio == pytest.approx((row.p50_ms or 0) / (rows[0].p50_ms or 1), rel=1e-3)
