@@ -15,6 +15,7 @@ from node2seq.data import read_graph
 TRAIN = ("train", "--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind", "--out", "run")
 QUICK = ("--epochs", "30", "--set", "hidden_channels=8", "--set", "num_layers=1", "--set", "dropout=0.0")
 COUNT = 300
+CHECK = ("data", "check", "--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind", "--fill", "0")
 
 
 @pytest.fixture
@@ -63,19 +64,7 @@ def test_a_file_of_people_is_read_as_people_mean_it(cli, files):
 
 
 def test_data_check_lists_the_columns_the_split_and_what_is_predicted(cli, files):
-    given = (
-        "data",
-        "check",
-        "--edges",
-        "edges.csv",
-        "--nodes",
-        "nodes.csv",
-        "--label",
-        "kind",
-        "--fill",
-        "0",
-    )
-    shown = cli(*given).out
+    shown = cli(*CHECK).out
     for line in (
         "columns            id: id of the node",
         "kind: to predict, as a class",
@@ -86,7 +75,7 @@ def test_data_check_lists_the_columns_the_split_and_what_is_predicted(cli, files
         "split              175 nodes to train, 59 to validate, 60 to test",
     ):
         assert line in shown, (line, shown)
-    found = cli(*given, "--json").json
+    found = cli(*CHECK, "--json").json
     assert sum(found["split"].values()) == found["labelled"] == 294
     assert found["columns"]["name"] == "not used"
 
@@ -127,22 +116,10 @@ def test_words_for_a_missing_cell_are_missing_in_every_column(cli, files):
 
 
 def test_each_file_has_its_own_separator(cli, files):
-    given = (
-        "data",
-        "check",
-        "--edges",
-        "edges.csv",
-        "--nodes",
-        "nodes.csv",
-        "--label",
-        "kind",
-        "--fill",
-        "0",
-    )
-    assert cli(*given).status == 0
-    assert cli(*given, "--delimiter", ";").status == 0
+    assert cli(*CHECK).status == 0
+    assert cli(*CHECK, "--delimiter", ";").status == 0
     Path("edges.csv").write_text(Path("edges.csv").read_text().replace("\t", "|"))
-    assert cli(*given, "--json").json["edges"] == 2 * COUNT
+    assert cli(*CHECK, "--json").json["edges"] == 2 * COUNT
 
 
 def test_dates_of_a_parquet_file_are_dates(cli, files):

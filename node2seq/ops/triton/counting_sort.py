@@ -18,7 +18,8 @@ from node2seq.ops.triton.work_items import descending
 
 # Every number is compared with every other: 2^28 comparisons take about as long as one launch.
 FEW = 2**14
-_ROWS, _BLOCK = 32, 128
+_ROWS = 32  # that a program places
+_META = {"ROWS": _ROWS, "BLOCK": 128, "num_warps": 4}
 
 
 @triton.jit
@@ -82,8 +83,7 @@ def sort(numbers: Tensor) -> tuple[Tensor, Tensor]:
         return ordered, order
     ordered = torch.empty_like(numbers)
     order = torch.empty(count, dtype=torch.int32, device=numbers.device)
-    grid, meta = (cdiv(count, _ROWS),), {"ROWS": _ROWS, "BLOCK": _BLOCK, "num_warps": 4}
-    launch(sort_few_kernel, grid, plain(numbers), ordered, order, count, **meta)
+    launch(sort_few_kernel, (cdiv(count, _ROWS),), plain(numbers), ordered, order, count, **_META)
     return ordered, order
 
 
@@ -91,6 +91,5 @@ def place_few(numbers: Tensor) -> Tensor:
     """The place of each float in descending order, equal ones in theirs, int32, [T]."""
     count = numbers.numel()
     place = torch.empty(count, dtype=torch.int32, device=numbers.device)
-    grid, meta = (cdiv(count, _ROWS),), {"ROWS": _ROWS, "BLOCK": _BLOCK, "num_warps": 4}
-    launch(place_few_kernel, grid, plain(numbers), place, count, **meta)
+    launch(place_few_kernel, (cdiv(count, _ROWS),), plain(numbers), place, count, **_META)
     return place
