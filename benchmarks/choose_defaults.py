@@ -15,7 +15,6 @@ numpy.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import textwrap
 import time
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from script import argument_parser
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
@@ -373,18 +373,14 @@ def show(rows: Rows, into: Path | None) -> None:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__, __file__)
+    parser.set_defaults(rows=Path("results/defaults.jsonl"))
     parser.add_argument("stage", choices=("pack", "sweep", "choose", "measure"))
     parser.add_argument(
         "graphs", type=Path, nargs="?", default=Path("graphs.npz"), help="file of packed graphs"
     )
-    parser.add_argument("--rows", type=Path, default=Path("results/defaults.jsonl"), help="file of rows")
     parser.add_argument("--only", help="names of graphs, separated by commas")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--page", type=Path, help="page to put the tables of `choose` into")
-    parser.add_argument("--commit", help="commit to note in rows where the code is not a checkout")
     options = parser.parse_args()
     if options.stage == "pack":
         pack(options.graphs)

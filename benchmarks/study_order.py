@@ -19,7 +19,6 @@ row are not trained again. Several processes may work at once, each with graphs 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -32,6 +31,7 @@ import torch
 from choose_defaults import Rows, packed, unpack
 from order_networks import OneLayer
 from order_page import write_page
+from script import argument_parser
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
@@ -301,19 +301,15 @@ def wanted_of(only: str | None) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__, __file__)
+    parser.set_defaults(rows=Path("results/order.jsonl"))
     parser.add_argument("stage", choices=("pack", "choose", "measure", "page"))
     parser.add_argument(
         "graphs", type=Path, nargs="?", default=Path("order.npz"), help="file of packed graphs"
     )
-    parser.add_argument("--rows", type=Path, default=Path("results/order.jsonl"), help="file of rows")
     parser.add_argument("--only", help="parts or graphs, separated by commas")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--epochs", type=int, help="train so few, to try everything; for rows to throw away")
     parser.add_argument("--page", type=Path, default=Path("docs/order.md"), help="page to write")
-    parser.add_argument("--commit", help="commit to note in rows where the code is not a checkout")
     options = parser.parse_args()
     if options.stage == "pack":
         pack(options.graphs)

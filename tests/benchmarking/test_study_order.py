@@ -22,7 +22,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def study(load_script: Callable[[str], ModuleType]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
         patch.setitem(MODELS, "one-layer", MODELS["residual-sage"])  # taken back with the rest
         yield load_script("study_order")
 
