@@ -9,11 +9,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: $(VENV)/.cli
 	$(BIN)/node2seq train cora-r --baseline gcn
 
+# A process for each core, each with one thread; more than four would need more memory than a laptop has.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 quick: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
