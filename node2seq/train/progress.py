@@ -18,8 +18,8 @@ from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts
 from node2seq.train.measured import Calibration, Measured
 from node2seq.train.metrics import METRIC_TITLES, Score, shown
-from node2seq.train.objective import Part, mean_over
 from node2seq.train.settings import TrainSettings
+from node2seq.train.step import Part, mean_over
 from node2seq.train.task import Classification, MultiLabel, Task, task_for
 
 

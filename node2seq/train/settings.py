@@ -12,7 +12,8 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import options_of
 from node2seq.options import parse, unknown
 from node2seq.train.metrics import METRIC_TITLES
-from node2seq.train.optimizer import OPTIMIZERS
+
+OptimizerName = Literal["adam", "nadam"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class TrainSettings:
     weight_decay: float = 5e-4
     conv_weight_decay: float | None = None
     patience: int | None = None
-    optimizer: Literal["adam", "nadam"] = "adam"
+    optimizer: OptimizerName = "adam"
     metric: Literal[
         "accuracy",
         "balanced-accuracy",
@@ -80,9 +81,9 @@ class TrainSettings:
             ),
             (
                 "optimizer",
-                self.optimizer in OPTIMIZERS,
+                self.optimizer in typing.get_args(OptimizerName),
                 "there is no such optimizer",
-                f"Choose one of {', '.join(OPTIMIZERS)}",
+                f"Choose one of {', '.join(typing.get_args(OptimizerName))}",
             ),
             (
                 "metric",

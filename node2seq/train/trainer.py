@@ -21,11 +21,10 @@ from node2seq.errors import Node2SeqError
 from node2seq.train.cross_fitting import Folds
 from node2seq.train.cuda_graph import Replay
 from node2seq.train.inputs import SplitLike, check_features, edge_values, features_for, graph_tensors
-from node2seq.train.objective import Objective, Part
-from node2seq.train.optimizer import OPTIMIZERS, WeightAverages
 from node2seq.train.progress import BY_EPOCH, EarlyStopping, FitResult, RunProgress, score_of
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import stack, take, unstack
+from node2seq.train.step import OPTIMIZERS, Objective, Part, WeightAverages
 
 # Epochs between two looks at how many runs stand: a look makes the host wait for the device.
 LOOK_EVERY = 10
