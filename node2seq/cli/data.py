@@ -29,9 +29,9 @@ from node2seq.data import (
     summarise,
     write_graph,
 )
+from node2seq.data.graph import COUNTED, described_target
 from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
-from node2seq.data.summary import COUNTED, described_target
 from node2seq.runs.graph import read_source
 
 _MOST_CLASSES_SHOWN = 12

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from node2seq.data.summary import COUNTED, described_target
+from node2seq.data.graph import COUNTED, described_target
 from node2seq.reporting.document import percent
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
 from node2seq.train.progress import result_warnings

@@ -6,11 +6,11 @@ that use them.
 
 from node2seq.data.bitcoin_otc import load_bitcoin_otc
 from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, Column, Dataset
+from node2seq.data.graph import Summary, summarise
 from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
 from node2seq.data.loading import load, normalize_features
 from node2seq.data.reading import ReadReport, from_frames, read_graph
 from node2seq.data.splits import RULES, Split, fold_numbers, make_split
-from node2seq.data.summary import Summary, summarise
 
 __all__ = [
     "COLUMNS",

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from node2seq.data.structural import structural_features
+from node2seq.data.graph import structural_features
 from node2seq.options import check_choice
 
 

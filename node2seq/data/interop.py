@@ -13,11 +13,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.edges import EdgeCounts, clean_edges, clean_valued_edges
+from node2seq.data.graph import (
+    STRUCTURAL,
+    EdgeCounts,
+    clean_edges,
+    clean_valued_edges,
+    is_directed,
+    structural_features,
+)
 from node2seq.data.reading import ReadReport, from_frames
-from node2seq.data.schema import is_directed, schema_of_matrix
+from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import CLASSIFICATION, REGRESSION, Split, kind_of_labels, labelled, masks_of
-from node2seq.data.structural import STRUCTURAL, structural_features
 from node2seq.errors import Node2SeqError
 from node2seq.storage import write_bytes
 

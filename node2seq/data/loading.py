@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.datasets import BIPARTITE, DATASETS, NAMES
-from node2seq.data.edges import clean_edges, connected_components
+from node2seq.data.graph import clean_edges, connected_components
 from node2seq.data.rawformats import READERS
 from node2seq.data.schema import schema_of_matrix
 from node2seq.data.sources import Say, find

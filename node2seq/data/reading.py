@@ -12,19 +12,23 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.edges import CarriedColumns, EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.encoding import read_numbers
+from node2seq.data.graph import EdgeCounts, clean_edges, clean_valued_edges
 from node2seq.data.labels import Labels, read_labels, read_split
-from node2seq.data.node_table import (
+from node2seq.data.schema import (
     NodeTable,
+    ReadOptions,
+    check_schema,
     describe_columns,
     id_column,
     if_there,
+    label_separator,
+    make_schema,
     node_ids,
     read_features,
     read_nodes,
+    target_kind,
 )
-from node2seq.data.schema import ReadOptions, check_schema, label_separator, make_schema, target_kind
 from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION
 from node2seq.data.tabular import (
@@ -56,6 +60,45 @@ class ReadReport:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     columns: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CarriedColumns:
+    """The columns of what edges carry."""
+
+    weight: str | None
+    features: list[str]
+    order: str | None = None
+
+    @property
+    def numbers(self) -> list[str]:
+        """Those of weight and features, each once."""
+        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, each once."""
+        return list(dict.fromkeys([*self.numbers, *([self.order] if self.order else [])]))
+
+    def __str__(self) -> str:
+        parts = [] if self.weight is None else [f"{self.weight!r} as weight"]
+        if self.features:
+            parts.append(f"{first_few(self.features)} as features")
+        if self.order is not None:
+            parts.append(f"{self.order!r} as order")
+        return " and ".join(parts)
+
+    def apart(self, values: Tensor) -> dict[str, Tensor]:
+        """The columns [E, V] as a graph has them; the order, if there is one, is the last."""
+        place = {name: number for number, name in enumerate(self.numbers)}
+        found = {}
+        if self.weight is not None:
+            found["edge_weight"] = values[:, place[self.weight]].float().contiguous()
+        if self.features:
+            found["edge_attr"] = values[:, [place[name] for name in self.features]].float()
+        if self.order is not None:
+            found["edge_order"] = values[:, -1].contiguous()
+        return found
 
 
 def read_graph(

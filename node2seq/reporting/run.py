@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from node2seq.data.graph import COUNTED, described_target
 from node2seq.data.splits import CLASSIFICATION
-from node2seq.data.summary import COUNTED, described_target
 from node2seq.reporting.charts import Curve, line_chart, scatter_chart
 from node2seq.reporting.document import (
     Beside,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from node2seq.data.summary import rounded
+from node2seq.data.graph import rounded
 
 Score = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from node2seq import Node2SeqError
 from node2seq import data as node2seq_data
-from node2seq.data.edges import clean_edges, clean_valued_edges
+from node2seq.data.graph import clean_edges, clean_valued_edges
 
 NODES = {"id": ["a", "b", "c", "d"], "f": [1.0, 2.0, 3.0, 4.0], "kind": ["x", "y", "x", "y"]}
 EDGES = {

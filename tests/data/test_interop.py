@@ -20,7 +20,7 @@ from node2seq.data import (
     to_pyg,
     write_graph,
 )
-from node2seq.data.summary import estimate
+from node2seq.data.graph import estimate
 from node2seq.errors import Node2SeqError
 
 

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from node2seq.data import from_frames, make_split, read_graph, write_graph
-from node2seq.data.edges import EdgeCounts, clean_edges, connected_components
+from node2seq.data.graph import EdgeCounts, clean_edges, connected_components
 from node2seq.errors import Node2SeqError
 
 EDGES = "source,target,weight\na,b,1.5\nb,c,2\nc,a,1\nb,a,9\nd,d,1\n"
