@@ -33,7 +33,7 @@ from node2seq.data.encoding import standardize
 from node2seq.data.families import FAMILIES, draw_graph
 from node2seq.environment import describe, pick_device
 from node2seq.recipes import recipe_for
-from node2seq.recipes.choose import is_wide
+from node2seq.recipes.choose import Kind, kind_of, sizes_of
 from node2seq.storage import append_line, make_folder, read_lines
 from node2seq.train.many import Training, train_many
 from node2seq.train.metrics import fitting_metric
@@ -48,20 +48,21 @@ LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
 # Sets that leave together: they share features and labels.
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
 # Seeds of the sweep are not those of any measured run.
-SWEEP_SEEDS, MEASURE_SEEDS = (100, 101), tuple(range(20))
+SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(200, 220))
+# The stage of the rows that choose. An earlier sweep judged each run at the epoch that the same nodes had
+# chosen, which favours restless trainings; its rows are kept as "sweep".
+SWEEP = "cross-fitted sweep"
 # Tables are put behind this heading of a page.
 HEADING = "## What came out"
 FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
 
 _SHAPES: dict[str, dict[str, Any]] = {
-    "max": {"hidden_channels": 64, "num_layers": 2},
     "max-deep": {"hidden_channels": 64, "num_layers": 4},
     "max-broad": {"hidden_channels": 128, "num_layers": 2},
-    "mean": {"hidden_channels": 64, "num_layers": 2, "readout": "mean"},
-    "mean-depthwise": {"hidden_channels": 64, "num_layers": 2, "readout": "mean", "taps": "depthwise"},
     "ranks": {"hidden_channels": 64, "num_layers": 2, "readout": "ranks"},
     "ranks-deep": {"hidden_channels": 64, "num_layers": 4, "readout": "ranks"},
     "ranks-broad": {"hidden_channels": 128, "num_layers": 2, "readout": "ranks"},
+    "mean-depthwise": {"hidden_channels": 64, "num_layers": 2, "readout": "mean", "taps": "depthwise"},
 }
 _TRAINING: dict[str, dict[str, float]] = {
     "light": {"dropout": 0.2, "input_dropout": 0.0, "lr": 0.003, "weight_decay": 0.0},
@@ -71,21 +72,26 @@ _TRAINING: dict[str, dict[str, float]] = {
     "strong-fast": {"dropout": 0.5, "input_dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4},
     "strongest": {"dropout": 0.7, "input_dropout": 0.6, "lr": 0.005, "weight_decay": 1e-3},
 }
-CANDIDATES: dict[str, dict[str, Any]] = {
-    f"{shape}/{training}": {**_SHAPES[shape], **_TRAINING[training]}
-    for shape, training in itertools.product(_SHAPES, _TRAINING)
+_AVERAGED: dict[str, dict[str, float]] = {"": {}, "/averaged": {"averaging": 0.97}}
+_SMOOTHED: dict[str, dict[str, float]] = {
+    f"/averaged/smoothed-{teleport:g}": {"averaging": 0.97, "smoothing": 10, "teleport": teleport}
+    for teleport in (0.1, 0.3)
 }
-# Those that were best for wide features in the sweep of the candidates above are also tried with these.
-_REFINED = ("ranks-deep/strong-fast", "ranks-broad/strong", "max-broad/strong", "mean-depthwise/strong")
-_REFINEMENTS: dict[str, dict[str, float]] = {
-    "averaged": {"averaging": 0.98},
-    "smoothed": {"label_smoothing": 0.1},
-    "averaged-smoothed": {"averaging": 0.98, "label_smoothing": 0.1},
-    "consistent": {"views": 2, "consistency": 1.0},
-}
-CANDIDATES |= {
-    f"{name}/{refinement}": {**CANDIDATES[name], **values}
-    for name, (refinement, values) in itertools.product(_REFINED, _REFINEMENTS.items())
+_WIDE = ("strong", "strong-fast", "strongest")
+
+
+def _candidates(trainings: Sequence[str], additions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{shape}/{training}{name}": {**_SHAPES[shape], **_TRAINING[training], **values}
+        for shape, training, (name, values) in itertools.product(_SHAPES, trainings, additions.items())
+    }
+
+
+#: For each kind of graph what is tried. Smoothed outputs are wrong where edges join different classes.
+CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
+    "narrow": _candidates(("light", "fast", "medium"), _AVERAGED),
+    "wide": _candidates(_WIDE, _AVERAGED),
+    "wide, homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
 }
 
 
@@ -185,7 +191,10 @@ def train(
     ]
     wanted = [each for each in wanted if not rows.has(**each[0])]
     splits = {seed: split_of(name, data, seed) for seed in seeds}
-    runs = [Training(model, recipe, splits[key["seed"]], key["seed"]) for key, model, recipe in wanted]
+    runs = [
+        Training(model, recipe, splits[key["seed"]], key["seed"], cross_fit=stage == SWEEP)
+        for key, model, recipe in wanted
+    ]
     started = time.perf_counter()
     for (key, _, recipe), outcome in zip(wanted, train_many(data, runs), strict=True):
         row = {
@@ -199,6 +208,11 @@ def train(
             row["error"] = outcome.error
         else:
             best, test = outcome.result.best, outcome.result.test
+            if stage == SWEEP:
+                row |= {
+                    "cross_fitted": outcome.cross_fitted,
+                    "validation_nodes": splits[key["seed"]].val.numel(),
+                }
             row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
             if stage == "measure" and test is not None:
                 row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
@@ -212,58 +226,67 @@ def metric_of(data: Data) -> str:
     return fitting_metric(data.y[data.y >= 0])
 
 
-def sweep(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None) -> None:
-    """Train every candidate on every graph."""
+def kind(name: str, data: Data) -> Kind:
+    """The kind of a graph by the labels of a split that no measured run uses."""
+    return kind_of(sizes_of(data, split_of(name, data, SWEEP_SEEDS[0]).train))
+
+
+def sweep(
+    path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None, share: tuple[int, int]
+) -> None:
+    """Train every candidate on every graph, or the share of them that one of several processes has."""
     for name, data in unpack(path, graphs):
-        metric = metric_of(data)
+        metric, own = metric_of(data), kind(name, data)
         todo = [
-            (
-                {"candidate": candidate, "wide": is_wide(data.num_features)},
-                "residual-node2seq",
-                recipe_of(values, metric),
-            )
-            for candidate, values in CANDIDATES.items()
-            if candidate.count("/") == 1 or is_wide(data.num_features)  # refined for these alone
+            ({"candidate": candidate, "kind": own}, "residual-node2seq", recipe_of(values, metric))
+            for candidate, values in list(CANDIDATES[own].items())[share[0] :: share[1]]
         ]
-        train(rows, "sweep", name, data.to(str(device)), todo, SWEEP_SEEDS)
+        train(rows, SWEEP, name, data.to(str(device)), todo, SWEEP_SEEDS)
 
 
-def shortfalls(rows: Rows, wide: bool, without: Sequence[str] = ()) -> dict[str, float]:
-    """How far each candidate is behind the best of a graph by validation, mean over graphs, best first.
+def shortfalls(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> dict[str, float]:
+    """How far each candidate is behind the best of a graph, mean over graphs of a kind, best first.
+
+    The unit is a graph's standard error of a share of its validation nodes, and at least a quarter of a
+    point: few nodes must not decide by what is chance.
 
     Args:
         rows: Those of the sweep.
-        wide: Of the graphs with wide features, or of the others.
+        kind: Of which graphs.
         without: Graphs that have no say.
     """
     found: dict[str, dict[str, list[float]]] = {}
+    nodes: dict[str, int] = {}
     for row in rows.known:
-        if row["stage"] == "sweep" and row["wide"] == wide and row["graph"] not in without:
-            by_candidate = found.setdefault(row["graph"], {name: [] for name in CANDIDATES})
-            by_candidate[row["candidate"]].append(row.get("validation", 0.0))
-    behind = dict.fromkeys(CANDIDATES, 0.0)
-    for by_candidate in found.values():
+        if row["stage"] == SWEEP and row["kind"] == kind and row["graph"] not in without:
+            by_candidate = found.setdefault(row["graph"], {name: [] for name in CANDIDATES[kind]})
+            by_candidate[row["candidate"]].append(row.get("cross_fitted", 0.0))
+            nodes[row["graph"]] = row.get("validation_nodes", 1)
+    behind = dict.fromkeys(CANDIDATES[kind], 0.0)
+    for graph, by_candidate in found.items():
         means = {name: float(np.mean(values or [0.0])) for name, values in by_candidate.items()}
+        best = max(means.values())
+        unit = max((best * (1 - best) / (nodes[graph] * len(SWEEP_SEEDS))) ** 0.5, 0.0025)
         for name, mean in means.items():
-            behind[name] += (max(means.values()) - mean) / len(found)
+            behind[name] += (best - mean) / unit / len(found)
     return dict(sorted(behind.items(), key=lambda pair: pair[1]))
 
 
-def chosen(rows: Rows, without: Sequence[str] = ()) -> dict[bool, str]:
-    """The candidate that is least behind, for wide features and for others."""
-    return {wide: next(iter(shortfalls(rows, wide, without))) for wide in (True, False)}
+def chosen(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> str:
+    """The candidate that is least behind on the graphs of a kind."""
+    return next(iter(shortfalls(rows, kind, without)))
 
 
 def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None) -> None:
     """Train each set with what the others choose, with every layer inside, and a plain GCN beside them."""
     for name, data in unpack(path, graphs or tuple(SETS)):
-        candidate = chosen(rows, TWINS.get(name, (name,)))[is_wide(data.num_features)]
-        metric = metric_of(data)
+        own = kind(name, data)
+        candidate, metric = chosen(rows, own, TWINS.get(name, (name,))), metric_of(data)
         todo = [
             (
                 {"candidate": candidate},
                 f"residual-{layer}",
-                recipe_of(CANDIDATES[candidate], metric, f"residual-{layer}"),
+                recipe_of(CANDIDATES[own][candidate], metric, f"residual-{layer}"),
             )
             for layer in LAYERS
         ]
@@ -273,13 +296,16 @@ def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] 
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
     """The test rows of a set with what the other graphs choose by now; earlier choices have rows too."""
-    wide = next(row["wide"] for row in rows.known if row["stage"] == "sweep" and row["graph"] == name)
-    candidates = (chosen(rows, TWINS.get(name, (name,)))[wide], "default")
-    wanted = {"stage": "measure", "graph": name}
+    own = next((row["kind"] for row in rows.known if row["stage"] == SWEEP and row["graph"] == name), None)
+    if own is None:
+        return []
+    candidates = (chosen(rows, own, TWINS.get(name, (name,))), "default")
     return [
         row
         for row in rows.known
-        if row["candidate"] in candidates and all(row[key] == value for key, value in wanted.items())
+        if (row["stage"], row["graph"]) == ("measure", name)
+        and row["candidate"] in candidates
+        and row["seed"] in MEASURE_SEEDS
     ]
 
 
@@ -340,11 +366,11 @@ def page(rows: Rows) -> str:
     every = [Figures(name, sorted(measured(rows, name), key=lambda row: row["seed"])) for name in SETS]
     found = [figures for figures in every if figures.is_complete()]
     lines = summary(found)
-    lines += ["Candidates by how far they are behind the best of a graph on validation nodes, in points:", ""]
-    lines += ["| features | first | second | third |", "|---|---|---|---|"]
-    for wide, title in ((True, "256 columns and more"), (False, "fewer")):
-        best = list(shortfalls(rows, wide).items())[:3]
-        lines.append(f"| {title} | " + " | ".join(f"{name} ({100 * gap:.2f})" for name, gap in best) + " |")
+    lines += ["Candidates by how far they are behind the best of a graph, in standard errors:", ""]
+    lines += ["| graphs | first | second | third |", "|---|---|---|---|"]
+    for own in CANDIDATES:
+        best = list(shortfalls(rows, own).items())[:3]
+        lines.append(f"| {own} | " + " | ".join(f"{name} ({gap:.2f})" for name, gap in best) + " |")
     titles = [f"`residual-{layer}`" for layer in LAYERS]
     lines += [
         "",
@@ -380,6 +406,9 @@ def main() -> None:
         "graphs", type=Path, nargs="?", default=Path("graphs.npz"), help="file of packed graphs"
     )
     parser.add_argument("--only", help="names of graphs, separated by commas")
+    parser.add_argument(
+        "--share", default="0/1", help="of the candidates, in the sweep: 2/3 is the last third"
+    )
     parser.add_argument("--page", type=Path, help="page to put the tables of `choose` into")
     options = parser.parse_args()
     if options.stage == "pack":
@@ -389,8 +418,11 @@ def main() -> None:
     rows, only = Rows(options.rows, device, options.commit), options.only and options.only.split(",")
     if options.stage == "choose":
         show(rows, options.page)
+    elif options.stage == "measure":
+        measure(options.graphs, rows, device, only)
     else:
-        {"sweep": sweep, "measure": measure}[options.stage](options.graphs, rows, device, only)
+        number, of = map(int, options.share.split("/"))
+        sweep(options.graphs, rows, device, only, (number, of))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -32,6 +33,9 @@ _SOURCE = "the rule for any graph, chosen on validation nodes"
 
 # From so many columns on, features are treated as bags of words are.
 _WIDE = 256
+# Of edges between training nodes: so few say nothing about the others; from such a homophily on, neighbours
+# are taken to be of one class.
+_FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
 
@@ -44,12 +48,16 @@ class GraphSizes:
         features: Columns of the features.
         classes: Classes; 1 where a number is predicted.
         labels: Training nodes.
+        homophily: That of the edges between training nodes (:func:`adjusted_homophily`), if it is known.
     """
 
     features: int
     classes: int
     labels: int
+    homophily: float | None = None
 
+
+Kind = Literal["narrow", "wide", "wide, homophilous"]
 
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000)
@@ -67,13 +75,51 @@ _WIDE_FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-def sizes_of(data: Data | None) -> GraphSizes:
-    """What the rule looks at; of a graph that was not read, the sizes of a benchmark set."""
+def sizes_of(data: Data | None, train: Tensor | None = None) -> GraphSizes:
+    """What the rule looks at; of a graph that was not read, the sizes of a benchmark set.
+
+    Args:
+        data: The graph.
+        train: The training nodes, if not those of its mask; no other label has a part in the homophily.
+    """
     if data is None or not isinstance(data.y, Tensor) or not bool(labelled(data.y).any()):
         return TYPICAL
-    mask = data.get("train_mask")
-    labels = int(labelled(data.y).sum()) * 3 // 5 if mask is None else int(mask.sum())
-    return GraphSizes(data.num_node_features, task_for(data.y).outputs(data.y), labels)
+    features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
+    if train is None and (mask := data.get("train_mask")) is not None:
+        train = mask.nonzero().view(-1)
+    if train is None:
+        return GraphSizes(features, outputs, int(labelled(data.y).sum()) * 3 // 5)
+    return GraphSizes(features, outputs, train.numel(), _homophily(data, train))
+
+
+def _homophily(data: Data, train: Tensor) -> float | None:
+    """The adjusted homophily among training nodes; None where classes or edges are too few to tell."""
+    labels = data.y
+    if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point():
+        return None
+    if data.edge_index is None:
+        return None
+    y = torch.full_like(labels, -1)
+    y[train] = labels[train]
+    source, target = data.edge_index
+    known = (source != target) & (y[source] >= 0) & (y[target] >= 0)
+    if int(known.sum()) < _FEWEST_PAIRS:
+        return None
+    return adjusted_homophily(y[source[known]], y[target[known]])
+
+
+def adjusted_homophily(source: Tensor, target: Tensor) -> float:
+    """How much more often edges join nodes of one class than chance would: 1 always, 0 as chance does.
+
+    Args:
+        source: The class at the start of each edge.
+        target: The class at its end.
+    """
+    same = float((source == target).double().mean())
+    classes = int(torch.maximum(source.max(), target.max())) + 1
+    shares = [torch.bincount(ends, minlength=classes).double() / ends.numel() for ends in (source, target)]
+    by_chance = float((shares[0] * shares[1]).sum())
+    return 1.0 if by_chance == 1.0 else (same - by_chance) / (1.0 - by_chance)
 
 
 def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str, Any]:
@@ -103,14 +149,18 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
     return {"order": "edge", **readout}
 
 
-def is_wide(features: int) -> bool:
-    """Whether there are so many features that a network can learn them by heart."""
-    return features >= _WIDE
+def kind_of(graph: GraphSizes) -> Kind:
+    """What the rule tells graphs apart by: wide features can be learned by heart; homophily smooths."""
+    if graph.features < _WIDE:
+        return "narrow"
+    if graph.homophily is None or graph.homophily >= _HOMOPHILOUS:
+        return "wide, homophilous"
+    return "wide"
 
 
 def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
-    chosen = _WIDE_FEATURES if is_wide(graph.features) else _NARROW
+    chosen = _NARROW if kind_of(graph) == "narrow" else _WIDE_FEATURES
     options = chosen["options"] | (chosen["layer"] if model == "residual-node2seq" else {})
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     return recipe(options, training, source=_SOURCE)

@@ -29,7 +29,7 @@ def script(load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(found, "SETS", {"one": "karate", "two": "karate", "three": "karate"})
     monkeypatch.setattr(found, "TWINS", {"one": ("one", "two"), "two": ("one", "two")})
     monkeypatch.setattr(found, "GRAPHS", ("one", "two", "three", "hubs-few"))
-    monkeypatch.setattr(found, "CANDIDATES", CANDIDATES)
+    monkeypatch.setattr(found, "CANDIDATES", {"narrow": CANDIDATES})
     monkeypatch.setattr(found, "SWEEP_SEEDS", (100,))
     monkeypatch.setattr(found, "MEASURE_SEEDS", (0, 1))
     return found
@@ -69,7 +69,7 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
     rows = command("sweep")
     assert len(rows) == 4 * len(CANDIDATES)
     assert {row["graph"] for row in rows} == set(script.GRAPHS)
-    assert all("validation" in row and "test" not in row for row in rows), "the sweep measured test nodes"
+    assert all("cross_fitted" in row and "test" not in row for row in rows), "the sweep measured test nodes"
     assert len(command("sweep")) == len(rows), "a run that has a row was trained again"
 
     rows = command("measure", "--only", "three")[len(rows) :]
@@ -94,10 +94,21 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
 
 def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script: ModuleType, tmp_path: Path):
     rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
-    for graph, fast, still in (("one", 0.9, 0.5), ("two", 0.9, 0.5), ("three", 0.6, 0.7)):
+    for graph, fast, still, nodes in (
+        ("one", 0.9, 0.5, 9),
+        ("two", 0.9, 0.5, 9),
+        ("three", 0.5, 0.75, 10**6),
+    ):
         for candidate, value in (("small/fast", fast), ("small/still", still)):
-            row = {"stage": "sweep", "graph": graph, "candidate": candidate, "wide": False, "seed": 100}
-            rows.add(row | {"model": "residual-node2seq", "validation": value})
-    assert script.shortfalls(rows, False) == pytest.approx({"small/fast": 0.1 / 3, "small/still": 0.8 / 3})
-    assert script.chosen(rows, script.TWINS["one"])[False] == "small/still"
-    assert script.chosen(rows, ("three",))[False] == "small/fast"
+            row = {
+                "stage": script.SWEEP,
+                "graph": graph,
+                "candidate": candidate,
+                "kind": "narrow",
+                "seed": 100,
+            }
+            rows.add(row | {"validation_nodes": nodes, "cross_fitted": value, "validation": 1.0})
+    # In standard errors: of nine nodes √(0.9 · 0.1 / 9) = 0.1, of a million nodes the least, 0.0025.
+    assert script.shortfalls(rows, "narrow") == pytest.approx({"small/still": 8 / 3, "small/fast": 100 / 3})
+    assert script.chosen(rows, "narrow", script.TWINS["one"]) == "small/still"
+    assert script.chosen(rows, "narrow", ("three",)) == "small/fast"

@@ -8,7 +8,7 @@ from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
-from node2seq.recipes.choose import TYPICAL, GraphSizes, sizes_of
+from node2seq.recipes.choose import TYPICAL, GraphSizes, kind_of, sizes_of
 from node2seq.train.settings import recipe
 
 CASES = [
@@ -80,6 +80,23 @@ def test_what_a_rule_looks_at_is_read_off_the_graph():
     data.train_mask = y == 2
     assert sizes_of(data).labels == 3
     assert sizes_of(None) == sizes_of(Data(x=torch.zeros(3, 7))) == TYPICAL
+
+
+def test_homophily_is_that_of_training_nodes_alone():
+    y = torch.tensor([0, 1]).repeat(60)
+    everyone = torch.arange(120)
+    same = torch.stack([everyone, (everyone + 2) % 120])
+    other = torch.stack([everyone, (everyone + 1) % 120])
+    train = torch.arange(80)
+    for edge_index, expected in ((same, 1.0), (other, -1.0)):
+        data = Data(x=torch.zeros(120, 300), y=y.clone(), edge_index=edge_index)
+        assert sizes_of(data, train).homophily == pytest.approx(expected, abs=0.01)
+        data.y[80:] = 0  # labels that training does not know
+        assert sizes_of(data, train).homophily == pytest.approx(expected, abs=0.01)
+        assert kind_of(sizes_of(data, train)) == ("wide, homophilous" if expected > 0 else "wide")
+        assert sizes_of(data, train[:20]).homophily is None, "a homophily of a handful of edges"
+    assert kind_of(GraphSizes(20, 2, 80, 1.0)) == "narrow"
+    assert kind_of(GraphSizes(300, 2, 20, None)) == "wide, homophilous"
 
 
 def test_a_graph_of_ones_own_takes_the_entry_for_any_graph():

@@ -18,6 +18,7 @@ from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.network import OF_RANKS, Edges, Network, convolve
+from node2seq.nn.smoothing import Smoothing
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class ResidualOptions:
     expansion: int = 1
     input_dropout: float = 0.0
     dropout: float = 0.2
+    smoothing: int = 0
+    teleport: float = 0.1
     backend: str = "auto"
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class ResidualNetwork(Network):
         )
         self.norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, self.out_channels)
+        self.smooth = Smoothing(options.smoothing, options.teleport, backend=options.backend)
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:
         """The layer inside a block; ``layer`` is the number of its dropout, if it has one."""
@@ -120,7 +124,8 @@ class ResidualNetwork(Network):
         return ops.apply(self.norm, hidden)
 
     def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
-        return ops.apply(self.classifier, self._embed(x, edges, n_id))
+        logits = ops.apply(self.classifier, self._embed(x, edges, n_id))
+        return self.smooth(logits, edges.index, edges.weight)
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,9 @@ class ResidualNode2Seq(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         kernel_size (int): Taps of the Node2Seq layers. (default: :obj:`3`)
         readout (str): Their readout: :obj:`"max"`, :obj:`"mean"`, :obj:`"sum"` or :obj:`"ranks"`.
@@ -197,6 +205,9 @@ class ResidualGCN(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
@@ -228,6 +239,9 @@ class ResidualGAT(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         heads (int): Attentions of each layer, which share its channels. (default: :obj:`4`)
         attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.0`)
@@ -262,6 +276,9 @@ class ResidualSAGE(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
@@ -286,6 +303,9 @@ class ResidualPNA(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
