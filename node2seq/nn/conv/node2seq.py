@@ -319,7 +319,7 @@ class Node2SeqConv(RankLayer):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, *values, edge_order)
-            weight = self.weight if self.taps == "full" else self._tap_matrices()
+            weight = self.tap_matrices()
             ranks = winner = None
             if has_ranks:
                 if self.soft:
@@ -423,9 +423,15 @@ class Node2SeqConv(RankLayer):
             attr = ops.project(self.lin_edge, edge_attr).to(key.dtype)
         return sequences, ops.EdgeValues(entries_of(edge_index, **graph), weight, attr, edge_order)
 
-    def _tap_matrices(self) -> Tensor:
-        """Weights of single channels, or of all channels at once, as one matrix per tap, [K, D, D]."""
+    def tap_matrices(self) -> Tensor:
+        """The taps of the convolution as one matrix each, whatever they are made of, [K, D, D].
+
+        For ``readout="ranks"`` one for each rank and one for the mean of all; of several heads one head after
+        the other.
+        """
         weight = self.weight
+        if self.taps == "full":
+            return weight
         if self.taps == "scalar":
             weight = weight[..., None].expand(*weight.shape, self.out_channels)
         return torch.diag_embed(weight)

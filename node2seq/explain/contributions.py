@@ -1,0 +1,173 @@
+"""What each neighbour adds to a layer's output: exact, because the convolution is linear once the order and
+the winning windows are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from node2seq import ops
+from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.trace import Trace
+
+
+class Call(NamedTuple):
+    """What a layer was called with, what it gave, and what it did."""
+
+    x: Tensor
+    edge_index: Tensor
+    edge_weight: Tensor | None
+    edge_attr: Tensor | None
+    out: Tensor
+    trace: Trace
+
+
+class Contributions(NamedTuple):
+    """The terms that a layer's output is the sum of, for some nodes; in float64.
+
+    Each of H heads writes to D channels of its own, and has a row of entries for each node: all rows of the
+    first head, then those of the second, and so on.
+    """
+
+    entry: Tensor
+    """Which entry of the trace each term belongs to, [E]."""
+    row: Tensor
+    """Its row: head times number of nodes, plus place of the node among those asked for, [E]."""
+    terms: Tensor
+    """What the entry adds to its head's channels, [E, D]."""
+    own: Tensor
+    """What the node's own features add apart from the sequence, [nodes, H * D]."""
+    bias: Tensor
+    """The bias, [H * D]."""
+
+    def total(self) -> Tensor:
+        """The sum of all terms: the layer's output, [nodes, H * D]."""
+        nodes, channels = self.own.size(0), self.terms.size(-1)
+        heads = self.own.size(-1) // channels
+        summed = self.own.new_zeros(heads * nodes, channels).index_add(0, self.row, self.terms)
+        return summed.view(heads, nodes, channels).movedim(0, 1).flatten(1) + self.own + self.bias
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[dict[str, Call]]:
+    """Keeps what each Node2Seq layer of a model does inside the block, by the name of the layer.
+
+    A layer that is called several times keeps its last call.
+    """
+    calls: dict[str, Call] = {}
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, Node2SeqConv):
+            handles.append(module.register_forward_pre_hook(_ask_for_trace, with_kwargs=True))
+            handles.append(module.register_forward_hook(_keeper(calls, name), with_kwargs=True))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _ask_for_trace(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    return args, {**kwargs, "return_trace": True}
+
+
+def _keeper(calls: dict[str, Call], name: str) -> Any:
+    def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Tensor:
+        out, trace = result
+        weight, attr = (
+            args[place] if len(args) > place else kwargs.get(key)
+            for place, key in ((2, "edge_weight"), (3, "edge_attr"))
+        )
+        calls[name] = Call(args[0], args[1], weight, attr, out, trace)
+        return out
+
+    return keep
+
+
+@torch.no_grad()
+def contributions(conv: Node2SeqConv, call: Call, nodes: Tensor | None = None) -> Contributions:
+    """What each entry of the sequences of some nodes adds to the layer's output.
+
+    Args:
+        conv (Node2SeqConv): The layer.
+        call (Call): What it was called with and what it did, see :func:`recorded`.
+        nodes (torch.Tensor, optional): The nodes, [n]; all if not given.
+    """
+    trace, total = call.trace, call.out.size(-2)
+    if nodes is None:
+        nodes = torch.arange(total, device=call.x.device)
+    heads = torch.arange(conv.heads, device=nodes.device)[:, None]
+    rows = (heads * total + nodes).view(-1)
+    length = (trace.ptr[1:] - trace.ptr[:-1])[rows]
+    row = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), length)
+    position = torch.arange(row.numel(), device=rows.device) - (length.cumsum(0) - length)[row]
+    entry = trace.ptr[rows][row] + position
+    with ops.full_precision(call.x.device):
+        key = ops.project(conv.lin, call.x)
+        values = _rows(conv, call, key, entry)
+        own, bias = _own(conv, call, key, nodes)
+    windows = (length - conv.kernel_size + 1).clamp(min=1)[row]
+    weight = conv.tap_matrices().double().unflatten(0, (conv.heads, -1))  # [H, K, D, D]
+    head = row // nodes.numel() if nodes.numel() else row
+    terms = values.new_zeros(entry.numel(), conv.out_channels)
+    for tap in range(weight.size(1)):
+        share = _share(conv, trace, tap, entry, rows[row], position, windows, length[row])
+        for number in range(conv.heads):
+            mine = (head == number).nonzero().view(-1) if conv.heads > 1 else slice(None)
+            part = values[mine] @ weight[number, tap]
+            terms[mine] += share[mine] * part
+    return Contributions(entry, row, terms, own, bias)
+
+
+def _rows(conv: Node2SeqConv, call: Call, key: Tensor, entry: Tensor) -> Tensor:
+    """The row that is convolved at each entry: w (x̄_j + a), or x̄_j where edges carry nothing."""
+    trace = call.trace
+    values = key[trace.index[entry] % key.size(-2)].double()
+    if trace.edge is None:
+        return values
+    edge = trace.edge[entry]
+    is_edge = edge >= 0
+    if call.edge_attr is not None and conv.lin_edge is not None:
+        attr = call.edge_attr if call.edge_attr.dim() == 2 else call.edge_attr[:, None]
+        added = ops.project(conv.lin_edge, attr)[edge.clamp(min=0)].double()
+        values = values + added.where(is_edge[:, None], 0.0)
+    if call.edge_weight is not None:
+        values = values * call.edge_weight[edge.clamp(min=0)].double().where(is_edge, 1.0)[:, None]
+    return values
+
+
+def _share(
+    conv: Node2SeqConv,
+    trace: Trace,
+    tap: int,
+    entry: Tensor,
+    row: Tensor,
+    position: Tensor,
+    windows: Tensor,
+    length: Tensor,
+) -> Tensor:
+    """How much of what a tap makes of each entry reaches the output, [E, 1], or [E, D] for a maximum."""
+    if conv.readout == "ranks":
+        is_mean = tap == conv.kernel_size
+        share = 1 / length.double() if is_mean or trace.ranks is None else trace.ranks[tap, entry].double()
+        return share[:, None]
+    if conv.readout == "max":
+        assert trace.winner is not None
+        return ((position - tap)[:, None] == trace.winner[row]).double()
+    inside = ((position >= tap) & (position < tap + windows)).double()
+    return (inside / windows if conv.readout == "mean" else inside)[:, None]
+
+
+def _own(conv: Node2SeqConv, call: Call, key: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """What is added for the nodes' own features, and the bias."""
+    channels = conv.heads * conv.out_channels
+    own = key.new_zeros(nodes.numel(), channels)
+    if conv.lin_root is not None:
+        own = ops.project(conv.lin_root, (key if conv.root == "projected" else call.x)[nodes])
+    bias = key.new_zeros(channels) if conv.bias is None else conv.bias.detach()
+    return own.double(), bias.double()

@@ -1,0 +1,158 @@
+"""The part of a graph that decides what a model gives for one node, and copies of it without some edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.smoothing import Smoothing
+
+# A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
+_NEARLY_ALL = 0.5
+
+
+class Reach(NamedTuple):
+    """From how far a model reads."""
+
+    hops: int | None
+    """The largest number of edges of a path that matters; None where the whole graph does."""
+    both_ways: bool
+    """Whether edges are read against their direction too."""
+
+
+def reach_of(model: nn.Module) -> Reach:
+    """From how far a model reads: the hops of its layers one after the other.
+
+    A fixed order by degree or at random depends on the whole graph. Layers that read the same edges
+    backwards stand beside the others, not behind them.
+    """
+    layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    if any(isinstance(layer, Node2SeqConv) and layer.order in ("degree", "random") for layer in layers):
+        return Reach(None, False)
+    flows = {layer.flow for layer in layers}
+    beside: nn.Module | None = getattr(model, "reversed_convs", None)
+    skipped = set() if beside is None else set(map(id, beside.modules()))
+    hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
+    hops += sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
+    return Reach(hops, "target_to_source" in flows)
+
+
+def _hops(layer: MessagePassing) -> int:
+    for name in ("hops", "K"):
+        if isinstance(hops := getattr(layer, name, None), int):
+            return hops
+    return 1
+
+
+class Ego(NamedTuple):
+    """A part of a graph around a node. Nodes and edges keep their order, so that ties end as they did."""
+
+    nodes: Tensor
+    """The nodes as the graph numbers them, ascending, [n]."""
+    edges: Tensor
+    """The edges as the graph lists them, ascending, [e]."""
+    edge_index: Tensor
+    """The same edges between the nodes as the part numbers them, [2, e]."""
+    centre: int
+    """The node in the middle as the part numbers it."""
+    is_whole: bool
+    """Whether this is the whole graph."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph that is searched outwards from single nodes.
+
+    Args:
+        edge_index: The edges, [2, E].
+        num_nodes: The number of nodes.
+    """
+
+    edge_index: Tensor
+    num_nodes: int
+
+    @cached_property
+    def _by_target(self) -> tuple[Tensor, Tensor]:
+        return _index(self.edge_index[1], self.num_nodes)
+
+    @cached_property
+    def _by_source(self) -> tuple[Tensor, Tensor]:
+        return _index(self.edge_index[0], self.num_nodes)
+
+    def edges_into(self, nodes: Tensor) -> Tensor:
+        """The edges whose target is one of some nodes."""
+        return _take(*self._by_target, nodes)
+
+    def edges_out_of(self, nodes: Tensor) -> Tensor:
+        """The edges whose source is one of some nodes."""
+        return _take(*self._by_source, nodes)
+
+    def around(self, node: int, reach: Reach) -> Ego:
+        """Everything that a model of that reach reads for a node.
+
+        That is all nodes within its hops, with all edges into them: the last ones' too, because a GCN layer
+        divides by their number.
+        """
+        if reach.hops is None:
+            return self.whole(node)
+        found = torch.tensor([node], device=self.edge_index.device)
+        seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=found.device)
+        seen[found] = True
+        edges = [found.new_zeros(0)]
+        for _ in range(reach.hops + 1):
+            read = [self.edges_into(found)]
+            ends = [self.edge_index[0, read[0]]]
+            if reach.both_ways:
+                read.append(self.edges_out_of(found))
+                ends.append(self.edge_index[1, read[1]])
+            edges += read
+            reached = torch.cat(ends)
+            found = reached[~seen[reached]].unique()
+            seen[found] = True
+            if not found.numel():
+                break
+        nodes = seen.nonzero().view(-1)
+        if nodes.numel() > _NEARLY_ALL * self.num_nodes:
+            return self.whole(node)
+        listed = torch.cat(edges)
+        listed = listed.unique() if reach.both_ways else listed.sort().values
+        ends = torch.searchsorted(nodes, self.edge_index[:, listed])
+        return Ego(nodes, listed, ends, int(torch.searchsorted(nodes, node)), False)
+
+    def whole(self, node: int) -> Ego:
+        """The whole graph."""
+        device = self.edge_index.device
+        nodes = torch.arange(self.num_nodes, device=device)
+        edges = torch.arange(self.edge_index.size(1), device=device)
+        return Ego(nodes, edges, self.edge_index, node, True)
+
+    def distances(self, node: int, most: int, flow: str) -> dict[int, int]:
+        """How many edges each node lies away from a node, up to ``most``."""
+        against = flow == "source_to_target"
+        found = torch.tensor([node], device=self.edge_index.device)
+        away = {node: 0}
+        for distance in range(1, most + 1):
+            edges = self.edges_into(found) if against else self.edges_out_of(found)
+            ends = self.edge_index[0 if against else 1, edges].unique().tolist()
+            new = [end for end in ends if end not in away]
+            away |= dict.fromkeys(new, distance)
+            found = torch.tensor(new, dtype=torch.int64, device=found.device)
+        return away
+
+
+def _index(ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """Where the edges of each node start in the order by their end, [nodes + 1], and that order."""
+    count = torch.bincount(ends, minlength=nodes)
+    return torch.cat([count.new_zeros(1), count.cumsum(0)]), ends.argsort(stable=True)
+
+
+def _take(ptr: Tensor, order: Tensor, nodes: Tensor) -> Tensor:
+    start, length = ptr[nodes], ptr[nodes + 1] - ptr[nodes]
+    place = torch.repeat_interleave(start - (length.cumsum(0) - length), length)
+    return order[place + torch.arange(place.numel(), device=place.device)]

@@ -1,0 +1,483 @@
+"""Explains predictions of a model on a graph, one node after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from node2seq import ops
+from node2seq.data.splits import labelled
+from node2seq.errors import Node2SeqError
+from node2seq.explain.contributions import Call, Contributions, contributions, recorded
+from node2seq.explain.ego import Ego, Graph, Reach, reach_of
+from node2seq.explain.explanation import Counterfactual, Explanation, Layer, Neighbour, Term
+from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.ranks import split_heads
+from node2seq.train.inputs import check_features, edge_values, graph_tensors
+from node2seq.train.task import MultiLabel, Regression, Task, task_for
+from node2seq.train.trainer import infer
+
+STEPS = 32
+# Passes over parts of a graph run side by side until they have so many nodes together.
+_NODES_AT_ONCE = 20_000
+
+
+def explain(
+    model: nn.Module,
+    data: Data,
+    node: int,
+    *,
+    task: Task | None = None,
+    without: Iterable[int] = (),
+    both_directions: bool = False,
+    counterfactuals: bool = True,
+    steps: int = STEPS,
+) -> Explanation:
+    """Explain what a model with Node2Seq layers predicts for a node.
+
+    For each layer it gives the node's ordered sequence, what each neighbour adds to the layer's output, and
+    what that adds to the score of the predicted class. Given the order, the winning windows and the shares of
+    soft ranks, the layer is linear: the terms sum to its output. From there to the class, contributions are
+    integrated gradients along the straight line from zero to the layer's output at this node, all else as it
+    is; the layer says by how much they miss their sum.
+
+    Args:
+        model: A network of this package or any other with :class:`~node2seq.Node2SeqConv` layers.
+        data: The graph.
+        node: The node, by its number.
+        task: What is predicted, such as ``FitResult.task``; told by the labels if not given.
+        without: Neighbours to switch off first.
+        both_directions: Whether to switch a neighbour j off by both edges, j → i and i → j, as in a graph
+            without directions; by default j → i alone.
+        counterfactuals: Whether to predict without each of the neighbours.
+        steps: At how many points gradients are taken.
+    """
+    about: dict[str, Any] = {"counterfactuals": counterfactuals, "steps": steps}
+    found = Explainer(model, data, task=task, both_directions=both_directions)
+    return found.explain(node, without=without, **about)
+
+
+class Explainer:
+    """Explains nodes of one graph; see :func:`explain`.
+
+    Args:
+        model: The model.
+        data: The graph.
+        task: What is predicted; told by the labels if not given.
+        both_directions: Whether a neighbour is switched off by both edges.
+        names: The nodes' ids in the user's files; their numbers if not given.
+        class_names: The classes' names; their numbers if not given.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        task: Task | None = None,
+        both_directions: bool = False,
+        names: Sequence[Any] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        layers = {name: conv for name, conv in model.named_modules() if isinstance(conv, Node2SeqConv)}
+        if not layers:
+            raise Node2SeqError(
+                f"the model {type(model).__name__}",
+                "it has no Node2Seq layer, whose order could be explained",
+                "Explain a model such as node2seq, node2seq-plus or residual-node2seq",
+            )
+        self.model, self.data, self.layers = model, data, layers
+        self.x, edge_index, self.y = graph_tensors(model, data, needs_labels=False)
+        check_features(self.x)
+        self.values = edge_values(model, data)
+        self.graph = Graph(edge_index, self.x.size(0))
+        self.reach: Reach = reach_of(model)
+        self.task = task_for(self.y) if task is None else task
+        self.both_directions = both_directions
+        self.names = names
+        self.class_names = class_names
+
+    @cached_property
+    def outputs(self) -> Tensor:
+        """What the model gives for every node of the graph, [N, outputs]; found once."""
+        call = partial(self.model, **self.values)
+        return infer(self.model, call, self.x, self.graph.edge_index)
+
+    @cached_property
+    def predictions(self) -> Tensor:
+        """What is predicted of every node: a row of probabilities each, or a number; found once."""
+        return self.task.predict(self.outputs)
+
+    def name(self, node: int) -> Any:
+        """The id of a node in the user's files, or its number."""
+        return node if self.names is None else self.names[node]
+
+    def neighbours_of(self, node: int) -> list[int]:
+        """The neighbours that can be switched off: those with an edge that the model reads at the node."""
+        at = self._at(node)
+        ends = [self.graph.edge_index[0, self.graph.edges_into(at)]]
+        if self.reach.both_ways:
+            ends.append(self.graph.edge_index[1, self.graph.edges_out_of(at)])
+        return [end for end in torch.cat(ends).unique().tolist() if end != node]
+
+    def explain(
+        self,
+        node: int,
+        *,
+        without: Iterable[int] = (),
+        counterfactuals: bool = True,
+        steps: int = STEPS,
+    ) -> Explanation:
+        """Explain a node; arguments as in :func:`explain`."""
+        self._check(node, steps)
+        switched_off = tuple(dict.fromkeys(without))
+        removed = [self._edges_between(node, other) for other in switched_off]
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            ego, outputs, calls = self._read(node, torch.cat([self.graph.edge_index.new_zeros(0), *removed]))
+            predicted = self._predicted_class(outputs)
+            layers = tuple(
+                layer
+                for name, conv in self.layers.items()
+                if name in calls
+                for layer in self._explain_layer(name, conv, calls[name], ego, predicted, steps)
+            )
+            others = [j for j in self.neighbours_of(node) if j not in switched_off] if counterfactuals else []
+            found = tuple(self._counterfactuals(ego, node, others, outputs, predicted))
+        finally:
+            self.model.train(was_training)
+        return Explanation(
+            node=node,
+            name=self.name(node),
+            class_names=self._class_names(outputs.size(-1)),
+            probabilities=self._shown(outputs),
+            predicted=predicted,
+            label=self._label(node),
+            score=float(self._score(outputs[None], predicted)[0]),
+            layers=layers,
+            counterfactuals=found,
+            without=switched_off,
+            both_directions=self.both_directions,
+            nodes_read=ego.nodes.numel(),
+        )
+
+    def _check(self, node: int, steps: int) -> None:
+        nodes = self.x.size(0)
+        if isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < nodes:
+            raise Node2SeqError(
+                f"node {node!r}", f"the graph has the nodes 0 to {nodes - 1}", "Give one of them"
+            )
+        if steps < 1:
+            raise Node2SeqError(f"steps={steps}", "a gradient is taken at each", "Give 1 or more")
+
+    def _at(self, node: int) -> Tensor:
+        return torch.tensor([node], device=self.x.device)
+
+    def _edges_between(self, node: int, other: int) -> Tensor:
+        """The edges by which a neighbour reaches a node, as the graph lists them."""
+        into = self.graph.edges_into(self._at(node))
+        found = [into[self.graph.edge_index[0, into] == other]]
+        if self.both_directions or self.reach.both_ways:
+            out = self.graph.edges_out_of(self._at(node))
+            found.append(out[self.graph.edge_index[1, out] == other])
+        edges = torch.cat(found).unique()
+        if other == node or not edges.numel():
+            raise Node2SeqError(
+                f"node {self.name(other)!r} as a neighbour of {self.name(node)!r}",
+                "no edge of this node leads from it",
+                "Switch off a neighbour with an edge to the node",
+            )
+        return edges
+
+    @torch.no_grad()
+    def _read(self, node: int, removed: Tensor) -> tuple[Ego, Tensor, dict[str, Call]]:
+        """The part of the graph that decides the node, its output, and what the layers did there."""
+        ego = self.graph.around(node, self.reach)
+        if not ego.is_whole and not self._agrees(ego, node):
+            ego = self.graph.whole(node)
+        ego = _without(ego, removed)
+        with recorded(self.model) as calls:
+            outputs = self._outputs([ego])[0]
+        return ego, outputs, calls
+
+    def _agrees(self, ego: Ego, node: int) -> bool:
+        """Whether the part gives the node what the whole graph does: a model may read more than we know."""
+        found, known = self._outputs([ego])[0], self.outputs[node]
+        tolerance = torch.finfo(known.dtype).eps ** 0.5
+        return bool((found - known).abs().max() <= tolerance * (1 + known.abs().max()))
+
+    def _batches(self, egos: Sequence[Ego]) -> Iterator[Sequence[Ego]]:
+        # A fixed order looks at the nodes' own numbers, which copies do not keep.
+        size = max(1, _NODES_AT_ONCE // egos[0].nodes.numel()) if self.reach.hops is not None else 1
+        for start in range(0, len(egos), size):
+            yield egos[start : start + size]
+
+    def _outputs(self, egos: Sequence[Ego]) -> Tensor:
+        """The model's outputs at the centres of parts that have the same nodes, [parts, outputs]."""
+        nodes, count = egos[0].nodes, len(egos)
+        width = nodes.numel()
+        x = self.x[nodes].repeat(count, 1) if count > 1 or not egos[0].is_whole else self.x
+        if count == 1:
+            edge_index = egos[0].edge_index
+        else:
+            edge_index = torch.cat([ego.edge_index + k * width for k, ego in enumerate(egos)], dim=1)
+        edges = torch.cat([ego.edges for ego in egos])
+        values = {name: value[edges] for name, value in self.values.items()}
+        centres = torch.arange(count, device=x.device) * width + egos[0].centre
+        return self.model(x, edge_index, **values)[centres]
+
+    def _predicted_class(self, outputs: Tensor) -> int | None:
+        return None if isinstance(self.task, Regression) else int(outputs.argmax())
+
+    def _score(self, outputs: Tensor, predicted: int | None) -> Tensor:
+        """What contributions add up in, for some outputs, [n]."""
+        if predicted is None:
+            return self.task.predict(outputs).view(-1)
+        if isinstance(self.task, MultiLabel):
+            return outputs[:, predicted]
+        return outputs[:, predicted] - outputs.mean(-1)  # adding to all logits changes no prediction
+
+    def _shown(self, outputs: Tensor) -> tuple[float, ...]:
+        return tuple(self.task.predict(outputs[None]).view(-1).tolist())
+
+    def _class_names(self, outputs: int) -> tuple[str, ...]:
+        if isinstance(self.task, Regression):
+            return ()
+        given = map(str, range(outputs)) if self.class_names is None else self.class_names
+        return tuple(map(str, given))
+
+    def _label(self, node: int) -> Any:
+        return self.y[node].tolist() if bool(labelled(self.y[node : node + 1])[0]) else None
+
+    def _explain_layer(
+        self, name: str, conv: Node2SeqConv, call: Call, ego: Ego, predicted: int | None, steps: int
+    ) -> Iterator[Layer]:
+        """What the layer did at the node: an element for each head."""
+        centre = torch.tensor([ego.centre], device=self.x.device)
+        found = contributions(conv, call, centre)
+        gradient, gain = self._integrate(conv, call.out[ego.centre], ego, predicted, steps)
+        missed = abs(float(call.out[ego.centre].double() @ gradient) - gain)
+        channels = conv.out_channels
+        graph = Graph(call.edge_index, ego.nodes.numel())
+        local = _local_edges(conv, graph, ego.centre, call.trace.edge is not None)
+        away = graph.distances(ego.centre, conv.hops, conv.flow)
+        for head in range(conv.heads):
+            mine = slice(head * channels, (head + 1) * channels)
+            sequence, rejected = self._sequence(
+                conv, call, ego, found, head, gradient[mine], local=local, away=away
+            )
+            own, bias = (
+                Term(tuple(terms.tolist()), float(terms @ gradient[mine]))
+                for terms in (found.own[0, mine], found.bias[mine])
+            )
+            yield Layer(
+                name=name,
+                head=head,
+                readout=conv.readout,
+                kernel_size=conv.kernel_size,
+                order=conv.order,
+                sequence=sequence,
+                rejected=rejected,
+                own=own,
+                bias=bias,
+                output=tuple(call.out[ego.centre, mine].tolist()),
+                gain=gain,
+                completeness_error=missed,
+                steps=steps,
+            )
+
+    def _sequence(
+        self,
+        conv: Node2SeqConv,
+        call: Call,
+        ego: Ego,
+        found: Contributions,
+        head: int,
+        gradient: Tensor,
+        *,
+        local: dict[int, list[int]] | dict[tuple[int, int], list[int]],
+        away: dict[int, int],
+    ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
+        """The neighbours of one head in their order, and those rejected."""
+        trace, size = call.trace, call.x.size(-2)
+        mine = (found.row == head).nonzero().view(-1)
+        entry = found.entry[mine]
+        terms = found.terms[mine]
+        sources = (trace.index[entry] % size).tolist()
+        edge = [-1] * len(sources) if trace.edge is None else trace.edge[entry].tolist()
+        is_far = trace.is_nonlocal[entry].tolist()
+        ranks = None if trace.ranks is None else trace.ranks[:, entry].T.tolist()
+        scores, to_class = trace.scores[entry].tolist(), (terms @ gradient).tolist()
+        left = dict(local)
+        sequence = []
+        for place, (source, far) in enumerate(zip(sources, is_far, strict=True)):
+            key = source if trace.edge is None else (source, edge[place])
+            edges = [] if far else left.pop(key, [])  # pyright: ignore[reportArgumentType, reportCallIssue]
+            sequence.append(
+                Neighbour(
+                    node=int(ego.nodes[source]),
+                    name=self.name(int(ego.nodes[source])),
+                    position=place,
+                    kind="non-local" if far else "self" if source == ego.centre else "local",
+                    hops=away.get(source, conv.hops),
+                    score=scores[place],
+                    edges=tuple(ego.edges[edges].tolist()),
+                    ranks=None if ranks is None else tuple(ranks[place]),
+                    terms=tuple(terms[place].tolist()),
+                    contribution=to_class[place],
+                )
+            )
+        return tuple(sequence), self._rejected(conv, call, ego, head, left)
+
+    def _rejected(
+        self, conv: Node2SeqConv, call: Call, ego: Ego, head: int, left: dict[Any, list[int]]
+    ) -> tuple[Neighbour, ...]:
+        """The neighbours that are in no sequence, best first."""
+        zeros = (0.0,) * conv.out_channels
+        sources = [key if isinstance(key, int) else key[0] for key in left]
+        edges = [-1 if isinstance(key, int) else key[1] for key in left]
+        scores = _scores(conv, call, ego.centre, head, sources, edges) if left else []
+        listed = sorted(zip(scores, sources, left.values(), strict=True), key=lambda each: -each[0])
+        ranks = None if call.trace.ranks is None else (0.0,) * conv.kernel_size
+        return tuple(
+            Neighbour(
+                node=int(ego.nodes[source]),
+                name=self.name(int(ego.nodes[source])),
+                position=None,
+                kind="self" if source == ego.centre else "local",
+                hops=int(source != ego.centre),
+                score=score,
+                edges=tuple(ego.edges[between].tolist()),
+                ranks=ranks,
+                terms=zeros,
+                contribution=0.0,
+            )
+            for score, source, between in listed
+        )
+
+    def _integrate(
+        self, conv: Node2SeqConv, output: Tensor, ego: Ego, predicted: int | None, steps: int
+    ) -> tuple[Tensor, float]:
+        """The mean gradient of the score between zero and the layer's output at the node, and the score's
+        difference between the two.
+        """
+        points, weights = np.polynomial.legendre.leggauss(steps)
+        # Both ends besides: their scores give the difference, and their gradients count for nothing.
+        along = torch.tensor([0.0, 1.0, *(points + 1) / 2], dtype=output.dtype, device=output.device)
+        share = torch.tensor([0.0, 0.0, *weights / 2], dtype=torch.float64, device=output.device)
+        total = output.new_zeros(output.shape, dtype=torch.float64)
+        scores = []
+        width = ego.nodes.numel()
+        for batch in self._batches([ego] * along.numel()):
+            first = len(scores)
+            size = len(batch)
+            rows = torch.arange(size, device=output.device) * width + ego.centre
+            with torch.enable_grad():
+                given = (along[first : first + size, None] * output.detach()).requires_grad_()
+            handle = conv.register_forward_hook(_replacer(rows, given))
+            try:
+                with torch.no_grad():  # up to the layer; the hook turns gradients on behind it
+                    found = self._score(self._outputs(batch), predicted)
+            finally:
+                handle.remove()
+            (gradient,) = torch.autograd.grad(found.sum(), given, allow_unused=True)
+            if gradient is not None:
+                total += share[first : first + size] @ gradient.double()
+            scores += found.tolist()
+        return total, scores[1] - scores[0]
+
+    @torch.no_grad()
+    def _counterfactuals(
+        self, ego: Ego, node: int, others: Sequence[int], outputs: Tensor, predicted: int | None
+    ) -> Iterator[Counterfactual]:
+        """The prediction without each of some neighbours, by passes over the part that can change."""
+        if not others:
+            return
+        removed = [self._edges_between(node, other) for other in others]
+        found = [self._outputs(batch) for batch in self._batches([_without(ego, edges) for edges in removed])]
+        shown_before = self._shown(outputs)
+        for other, edges, row in zip(others, removed, torch.cat(found), strict=True):
+            shown, at = self._shown(row), predicted or 0
+            yield Counterfactual(
+                node=other,
+                name=self.name(other),
+                edges=tuple(edges.tolist()),
+                probabilities=shown,
+                predicted=self._predicted_class(row),
+                change=shown[at] - shown_before[at],
+            )
+
+
+def _replacer(rows: Tensor, given: Tensor) -> Any:
+    """A hook that puts other rows into a layer's output, and records gradients from there on."""
+
+    def replace(_module: nn.Module, _args: Any, out: Tensor) -> Tensor:
+        torch.set_grad_enabled(True)
+        return out.detach().index_put((rows,), given)
+
+    return replace
+
+
+def _without(ego: Ego, removed: Tensor) -> Ego:
+    """The part without some edges, as the graph lists them."""
+    if not removed.numel():
+        return ego
+    kept = ~torch.isin(ego.edges, removed)
+    return ego._replace(edges=ego.edges[kept], edge_index=ego.edge_index[:, kept])
+
+
+def _local_edges(
+    conv: Node2SeqConv, graph: Graph, node: int, are_apart: bool
+) -> dict[int, list[int]] | dict[tuple[int, int], list[int]]:
+    """The entries that a node's sequence has before any selection, with the edges of each.
+
+    Args:
+        conv: The layer.
+        graph: The edges that it reads.
+        node: The node.
+        are_apart: Whether parallel edges have an entry each: keys are then pairs of source and edge.
+    """
+    at = torch.tensor([node], device=graph.edge_index.device)
+    by_source = conv.flow == "source_to_target"
+    edges = (graph.edges_into(at) if by_source else graph.edges_out_of(at)).sort().values.tolist()
+    found: dict[Any, list[int]] = {}
+    if conv.add_self_loops:
+        found[(node, -1) if are_apart else node] = []
+    for edge, source in zip(edges, graph.edge_index[0 if by_source else 1, edges].tolist(), strict=True):
+        if source == node and conv.add_self_loops:
+            continue  # the self entry replaces it
+        found.setdefault((source, edge) if are_apart else source, []).append(edge)
+    return found
+
+
+@torch.no_grad()
+def _scores(
+    conv: Node2SeqConv, call: Call, node: int, head: int, sources: list[int], edges: list[int]
+) -> list[float]:
+    """The scores of some neighbours, as the layer's trace would have them."""
+    x, attr = call.x, None
+    at = torch.tensor(edges, device=x.device)
+    rows = torch.cat([x[node : node + 1], x[sources]])
+    if call.edge_attr is not None:
+        attr = call.edge_attr if call.edge_attr.dim() == 2 else call.edge_attr[:, None]
+        attr = attr[at.clamp(min=0)]
+    if conv.lin_query is not None and conv.lin_key is not None:
+        query = split_heads(ops.project(conv.lin_query, rows[:1]), conv.heads)
+        key = split_heads(ops.project(conv.lin_key, rows[1:]), conv.heads)
+        query, key = (part if conv.heads == 1 else part[head] for part in (query, key))
+        lin_edge = conv.lin_edge_key
+    else:
+        query, key = ops.project(conv.lin, rows).split([1, len(sources)])
+        lin_edge = conv.lin_edge
+    if attr is not None and lin_edge is not None:
+        added = split_heads(ops.project(lin_edge, attr), conv.heads if lin_edge is conv.lin_edge_key else 1)
+        added = added if added.dim() == 2 else added[head]
+        key = key + added.where((at >= 0)[:, None], 0.0)
+    return (key @ query[0]).tolist()
