@@ -59,6 +59,11 @@ _SECTIONS = {
         "Non-local selection",
         "One forward pass of the exact adaptive selection within two hops, with known candidates.",
     ),
+    "sampler": (
+        "Drawing mini-batches",
+        "Batches of 1,024 seed nodes of a random graph, with at most 10 neighbours of each node in two hops, "
+        "on one thread. “With features” is an epoch by warm workers that also read 64 features of each node.",
+    ),
     "ops": ("Single operations", "The steps of the layer one by one."),
     "determinism": (
         "Determinism",
@@ -75,6 +80,7 @@ _COMMANDS = (
     "`python benchmarks/bench_epoch.py`: a training step",
     "`python benchmarks/bench_together.py`: many runs as one program",
     "`python benchmarks/bench_selection.py`: non-local selection",
+    "`python benchmarks/bench_sampler.py`: drawing mini-batches",
     "`python benchmarks/bench_determinism.py`: determinism",
     "`python benchmarks/bench_versions.py OLD`: another checkout against this one; it keeps no rows",
     "`node2seq bench`: a short version on your machine, which also shows the backend that is chosen there",

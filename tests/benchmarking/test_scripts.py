@@ -63,6 +63,20 @@ def test_batches_are_measured_in_four_ways(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_the_sampler_is_measured_alone_and_with_workers(tmp_path: Path):
+    small = ("--nodes", "3000", "--edges", "9000", "--batches", "4", "--seconds", "0")
+    _, rows = run("bench_sampler.py", tmp_path, *small)
+    assert [(row.case, row.variant) for row in rows] == [
+        ("NeighbourSampler", "compiled"),
+        ("NeighbourSampler", "plain"),
+        ("one worker", ""),
+        ("two workers", ""),
+    ]
+    assert rows[-1].base == "one worker"
+    assert rows[-1].ratio
+
+
+@pytest.mark.slow
 def test_epoch_measures_every_network(tmp_path: Path, real_data):
     real_data("cora-f", load)
     _, rows = run("bench_epoch.py", tmp_path, "--graphs", "cora", "--seconds", "0")

@@ -8,6 +8,7 @@ from node2seq.ops.native.candidates import find_lists
 from node2seq.ops.native.dropout import drop
 from node2seq.ops.native.plan import build, score_and_rank
 from node2seq.ops.native.ranks import convolve_ranks, pair_scores, soft_ranks
+from node2seq.ops.native.sampling import sample_hop
 from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
 from node2seq.ops.native.window_sum import convolve_sum
@@ -29,6 +30,7 @@ __all__ = [
     "pair_scores",
     "precedence",
     "rank",
+    "sample_hop",
     "score",
     "score_and_rank",
     "select",

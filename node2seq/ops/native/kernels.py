@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from node2seq.ops import dropout
+from node2seq.ops import dropout, sampling
 
 # Sums may be regrouped and fused, so that they fill vector registers. NaN, infinity and signed zero keep
 # their meaning, which fastmath=True would give away.
@@ -1102,3 +1102,72 @@ def drop(
                 word = _mix((element * _SPREAD + stream[run]) & _WORD)
                 value = value * scale[run] if (word ^ _HIGHEST_BIT) >= least[run] else 0
             kept[c] = value
+
+
+# Sampling ######################################################################
+
+
+_STEP, _MIX_64_1, _MIX_64_2 = np.uint64(sampling.STEP), np.uint64(sampling.MIX_1), np.uint64(sampling.MIX_2)
+_27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+
+
+@_inlined
+def _mix_64(word: Any) -> Any:
+    word = (word ^ (word >> _30)) * _MIX_64_1
+    word = (word ^ (word >> _27)) * _MIX_64_2
+    return word ^ (word >> _31)
+
+
+@_compiled
+def sample(
+    colptr: Any,
+    row: Any,
+    frontier: Any,
+    first: Any,
+    fanout: Any,
+    key: Any,
+    latest: Any,
+    place: Any,
+    node: Any,
+    source: Any,
+    target: Any,
+    edge: Any,
+) -> Any:
+    """Draws edges into each node by Floyd's algorithm and numbers the nodes that are new; how many there are.
+
+    One after the other, because the numbers of new nodes depend on those before them.
+    """
+    new, at, behind = 0, 0, first + frontier.shape[0]
+    for i in range(frontier.shape[0]):
+        own = frontier[i]
+        start, length = colptr[own], colptr[own + 1] - colptr[own]
+        count = length if fanout < 0 or length < fanout else fanout
+        if count == length or latest:
+            for j in range(count):
+                edge[at + j] = start + length - count + j
+        else:
+            word = _mix_64(key + np.uint64(own) * _STEP)
+            for j in range(count):
+                last = length - count + j
+                high = _mix_64(word + np.uint64(j + 1) * _STEP) >> _32
+                pick = start + np.int64(high * np.uint64(last + 1) >> _32)
+                for other in range(at, at + j):
+                    if edge[other] == pick:
+                        pick = start + last
+                        break
+                edge[at + j] = pick
+        target[at : at + count] = first + i
+        at += count
+    # Loops of their own: reads that wait for nothing but memory are under way many at a time.
+    for j in range(at):
+        source[j] = row[edge[j]]
+    for j in range(at):
+        neighbour = source[j]
+        number = place[neighbour]
+        if number < 0:
+            number = behind + new
+            place[neighbour] = number
+            node[new] = neighbour
+            new += 1
+        source[j] = number
+    return new
