@@ -14,13 +14,15 @@ Three parts, each a name for ``--only``, as are the graphs in them:
 In the first two the settings of each layer are chosen from one grid, which is the same for all, by the mean
 over seeds that no test figure uses; `measure` leaves out a layer whose grid is not complete. Runs that have a
 row are not trained again. Several processes may work at once, each with graphs and rows of its own
-(``--only``, ``--rows``); put the files of rows together afterwards. Needs torch, torch_geometric and numpy.
+(``--only``, ``--layers``, ``--rows``); put the files of rows together afterwards. Needs torch,
+torch_geometric and numpy.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -239,16 +241,17 @@ def train(
 
 
 def choose(
-    path: Path, rows: Rows, device: torch.device, wanted: Sequence[tuple[str, str]], least: int | None
+    path: Path, rows: Rows, device: torch.device, wanted: Sequence[tuple[str, str]], options: Namespace
 ) -> None:
     """Train every candidate of the grid; measures no test node."""
     for part, name in wanted:
         if part == "columns":
             continue  # its settings are those of the rule
         for data, splits in graphs(part, name, path, CHOICE_SEEDS):
-            for case in CASES[part]:
+            for case in _wanted_cases(part, options.layers):
                 recipes = {
-                    each: _short(recipe_of(part, case, values), least) for each, values in GRID.items()
+                    each: _short(recipe_of(part, case, values), options.epochs)
+                    for each, values in GRID.items()
                 }
                 key = {"stage": "choose", "part": part, "graph": name, "layer": case.title}
                 train(rows, key, case, data, splits, recipes, device)
@@ -268,19 +271,25 @@ def chosen(rows: Rows, part: str, name: str, case: Case) -> str | None:
 
 
 def measure(
-    path: Path, rows: Rows, device: torch.device, wanted: Sequence[tuple[str, str]], least: int | None
+    path: Path, rows: Rows, device: torch.device, wanted: Sequence[tuple[str, str]], options: Namespace
 ) -> None:
     """Train each case with what was chosen for it, and measure test nodes."""
     for part, name in wanted:
         for data, splits in graphs(part, name, path, SEEDS[part]):
-            for case in CASES[part]:
+            for case in _wanted_cases(part, options.layers):
                 candidate = chosen(rows, part, name, case)
                 if candidate is None:
                     print(f"{name}, {case.title}: the grid is not complete; run `choose` first", flush=True)
                     continue
-                recipe = _short(recipe_of(part, case, GRID.get(candidate, {})), least)
+                recipe = _short(recipe_of(part, case, GRID.get(candidate, {})), options.epochs)
                 key = {"stage": "measure", "part": part, "graph": name, "layer": case.title}
                 train(rows, key, case, data, splits, {candidate: recipe}, device)
+
+
+def _wanted_cases(part: str, layers: str | None) -> list[Case]:
+    """The layers of a part whose titles are named, separated by semicolons because titles have commas."""
+    named = None if layers is None else layers.split(";")
+    return [case for case in CASES[part] if named is None or case.title in named]
 
 
 def _short(recipe: Recipe, epochs: int | None) -> Recipe:
@@ -308,6 +317,7 @@ def main() -> None:
         "graphs", type=Path, nargs="?", default=Path("order.npz"), help="file of packed graphs"
     )
     parser.add_argument("--only", help="parts or graphs, separated by commas")
+    parser.add_argument("--layers", help="titles of layers, separated by semicolons")
     parser.add_argument("--epochs", type=int, help="train so few, to try everything; for rows to throw away")
     parser.add_argument("--page", type=Path, default=Path("docs/order.md"), help="page to write")
     options = parser.parse_args()
@@ -320,7 +330,7 @@ def main() -> None:
         write_page(options.page, rows.known)
         return
     stage = {"choose": choose, "measure": measure}[options.stage]
-    stage(options.graphs, rows, device, wanted_of(options.only), options.epochs)
+    stage(options.graphs, rows, device, wanted_of(options.only), options)
 
 
 if __name__ == "__main__":
