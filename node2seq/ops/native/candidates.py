@@ -10,8 +10,7 @@ from torch import Tensor
 
 from node2seq.ops.candidates import Candidates, most_kept
 from node2seq.ops.native import kernels
-from node2seq.ops.native.plan import cut_evenly, plan_of
-from node2seq.ops.native.runtime import run
+from node2seq.ops.native.runtime import cut_evenly, plan_of, run
 from node2seq.ops.sequences import Sequences, lasting
 
 # Counting ends soon after there are too many: so often it is looked at.

@@ -1,25 +1,34 @@
-"""What the loops run on: the calling thread and as many others as PyTorch would use, and scratch memory.
+"""What the loops run on: threads, scratch memory, and the plan of a graph, by which its entries are ranked.
 
 Numba has thread pools of its own; one of them ends a process that was forked after it was used, the other one
-ends a process in which two threads use it at once. These threads are plain ones: a forked process starts its
-own, and callers share them.
+ends a process in which two threads use it at once. These threads are the calling one and as many plain ones
+as PyTorch would use: a forked process starts its own, and callers share them.
+
+A plan is built once for each graph. It has rows of 32 bits, cuts of even work, and the transposed graph. The
+edges of its sequences are sorted by two sorts that count: first by source, then by target.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from node2seq.ops.sequences import lasting
+from node2seq.ops.native import kernels
+from node2seq.ops.ranking import Convolution, Layout, Positions, Ranking
+from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # How often each kernel was run: which path was taken cannot be seen in the results.
 RUNS: Counter[str] = Counter()
@@ -31,6 +40,14 @@ _kept: dict[int, Tensor] = {}  # bytes, by the id of their tensor; threads may t
 
 _helpers: ThreadPoolExecutor | None = None
 _size = 0
+
+# Ids and places are stored with 32 bits where they fit: half the memory traffic.
+LARGEST_INT32 = 2**31 - 1
+# Scores are sorted as whole numbers of the same width.
+_KEY = {torch.float32: torch.int32, torch.float64: torch.int64}
+# Work is cut so that a part is worth handing over, and that there are enough parts to even out.
+_ENTRIES_PER_PART = 2**13
+_MOST_PARTS = 64
 
 
 def run(kernel: Any, cuts: Sequence[int], *arguments: Any) -> None:
@@ -124,3 +141,156 @@ def _leave(memory: Tensor) -> None:
             break
         dropped = _kept.pop(oldest, None)
         total -= 0 if dropped is None else dropped.numel()
+
+
+def build(
+    source: Tensor,
+    target: Tensor,
+    num_sources: int,
+    num_targets: int,
+    *,
+    add_self_loops: bool,
+    merge_duplicates: bool,
+    expect_backward: bool = False,  # noqa: ARG001
+) -> Sequences | None:
+    """Sorts edges into sequences, sources ascending; nothing if an id does not exist.
+
+    Args:
+        source (torch.Tensor): The source of each edge, [E].
+        target (torch.Tensor): Its target, [E].
+        num_sources (int): The number of source nodes M.
+        num_targets (int): The number of target nodes N.
+        add_self_loops (bool): Whether each node is its own source; given self loops are left out then.
+        merge_duplicates (bool): Whether an edge that is listed twice counts once.
+        expect_backward (bool): Of no use here: the transposed graph is as quick to build later.
+    """
+    self_entries = min(num_sources, num_targets) if add_self_loops else 0
+    fits = max(source.numel() + self_entries, num_sources, num_targets) <= LARGEST_INT32
+    by_source = torch.empty(num_sources + 1, dtype=torch.int32 if fits else torch.int64)
+    ptr = source.new_empty(num_targets + 1)
+    edges = (source, target, self_entries)
+    run(kernels.count_edges, [0, 1], *edges, by_source, ptr)
+    entries = int(ptr[-1])
+    if ptr[0] < 0:
+        return None
+    row, index = source.new_empty(entries), source.new_empty(entries)
+    run(kernels.sort_edges, [0, 1], *edges, merge_duplicates, by_source, ptr, row, index)
+    kept = int(ptr[-1])
+    if kept < entries:  # copied: a view would hold the memory of the duplicates
+        row, index = row[:kept].clone(), index[:kept].clone()
+    return Sequences(Rows(ptr, row), index, num_sources)
+
+
+def cut_evenly(ptr: Tensor) -> list[int]:
+    """Rows at which to cut, so that the parts hold about as many entries; a row counts as one more."""
+    rows = ptr.numel() - 1
+    parts = min((int(ptr[-1]) + rows) // _ENTRIES_PER_PART, _MOST_PARTS)
+    if parts <= 1:
+        return [0, rows]
+    work = ptr + torch.arange(rows + 1)
+    cuts = torch.searchsorted(work, work[-1] * torch.arange(1, parts) // parts)
+    return [0, *cuts.unique_consecutive().tolist(), rows]
+
+
+@dataclass
+class CpuTransposed:
+    """The graph by source: for each source node the sequences that it stands in."""
+
+    ptr: np.ndarray  # [M + 1]
+    target: np.ndarray  # [E] the row of each entry
+    entry: np.ndarray  # [E] its place among the graph's own entries
+    cuts: list[int]
+
+
+class CpuPlan:
+    """Everything static that the loops read of one graph.
+
+    Args:
+        sequences (Sequences): The graph's own sequences.
+    """
+
+    def __init__(self, sequences: Sequences) -> None:
+        self.rows = sequences.rows
+        self.num_sources = sequences.num_sources
+        entries = self.rows.num_entries
+        self.dtype = torch.int32 if max(entries, self.num_sources) <= LARGEST_INT32 else torch.int64
+        self.ptr = self.rows.ptr.to(self.dtype).numpy()
+        self.index = sequences.index.to(self.dtype)
+        self.longest = int(self.rows.length().max()) if self.rows.num_rows else 0
+        self.cuts = cut_evenly(self.rows.ptr)
+        self.source_cuts = cut_evenly(torch.arange(self.num_sources + 1))
+
+    @cached_property
+    def transposed(self) -> CpuTransposed:
+        """The graph by source, in the order of the entries; worked out by the first backward pass."""
+        with lasting():
+            ptr = torch.empty(self.num_sources + 1, dtype=self.dtype)
+            target, entry = torch.empty_like(self.index), torch.empty_like(self.index)
+            run(kernels.transpose, [0, 1], self.ptr, self.index, ptr, target, entry)
+            return CpuTransposed(ptr.numpy(), target.numpy(), entry.numpy(), cut_evenly(ptr))
+
+    def with_sources(self, index: Tensor) -> CpuPlan:
+        """The plan of the same rows with other sources."""
+        _ = self.position  # shared, so worked out once
+        plan = copy.copy(self)
+        vars(plan).pop("transposed", None)
+        plan.index = index.to(self.dtype)
+        return plan
+
+    @cached_property
+    def position(self) -> Tensor:
+        """The place of each entry in its row as the graph has it, [E]."""
+        with lasting():
+            return self.rows.position().to(self.dtype)
+
+
+def plan_of(sequences: Sequences) -> CpuPlan:
+    """The plan of a graph, kept with its sequences."""
+    if "native" not in sequences.plans:
+        with lasting():
+            sequences.plans["native"] = CpuPlan(sequences)
+    return sequences.plans["native"]
+
+
+def layout_of(sequences: Sequences | Layout) -> Layout:
+    """Sequences of any origin as the loops read them; those of a graph keep the graph's plan."""
+    if isinstance(sequences, Layout):
+        return sequences
+    graph, order = sequences.origin or (sequences, None)
+    plan = plan_of(graph)
+    if order is None:
+        plan = plan if graph is sequences else plan.with_sources(sequences.index)
+        return Layout(plan, plan.index, plan.position)
+    place = torch.empty_like(plan.position)
+    place[order] = plan.position
+    return Layout(plan, plan.index[order], place)
+
+
+def score_and_place(query: Tensor, key: Tensor, plan: CpuPlan) -> tuple[Tensor, Tensor, Layout]:
+    """Equations 2 to 4 for local neighbours in one pass over the rows: scores them and sorts them.
+
+    Returns:
+        Who goes first where scores tie, as whole numbers, the smaller first, [M]; the score of each of the
+        graph's own entries, [E]; and the sequences in their new order.
+    """
+    own = torch.empty(key.size(0), dtype=_KEY[key.dtype])
+    run(kernels.own_keys, plan.source_cuts, key, own)
+    scores = query.new_empty(plan.rows.num_entries)
+    layout = Layout(plan, torch.empty_like(plan.index), torch.empty_like(plan.index))
+    given = (query, key, own, plan.ptr, plan.index, plan.longest)
+    run(kernels.arrange, plan.cuts, *given, scores, layout.index, layout.place)
+    return own, scores, layout
+
+
+def score_and_rank(
+    query: Tensor, key: Tensor, sequences: Sequences, _then: Convolution | None = None
+) -> Ranking:
+    """Scores each target's neighbours and ranks them. No gradient passes through."""
+    plan = sequences.plans.get("native") or plan_of(sequences)
+    _, scores, layout = score_and_place(query.contiguous(), key.contiguous(), plan)
+
+    def find() -> Positions:
+        order = layout.order()
+        return Positions(layout.index.long(), scores[order], order)
+
+    return Ranking(sequences, layout, find)

@@ -8,8 +8,7 @@ from torch import Tensor
 from node2seq.ops.candidates import Candidates
 from node2seq.ops.native import kernels
 from node2seq.ops.native.candidates import lists_of
-from node2seq.ops.native.plan import plan_of, score_and_place
-from node2seq.ops.native.runtime import run
+from node2seq.ops.native.runtime import plan_of, run, score_and_place
 from node2seq.ops.ranking import Positions, Ranking
 from node2seq.ops.sequences import Sequences
 

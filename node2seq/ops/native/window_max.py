@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.native import kernels
-from node2seq.ops.native.plan import layout_of
-from node2seq.ops.native.runtime import Scratch, run
+from node2seq.ops.native.runtime import Scratch, layout_of, run
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
 

@@ -188,10 +188,10 @@ def test_graphs_too_large_for_32_bits(monkeypatch):
     """The same loops with 64 bits, as if a graph had that many entries."""
     x, weight = whole_numbers(300, 4), whole_numbers(12, 4).view(3, 4, 4)
     expected = step(hub_graph(300, 3000, 200), x, weight, "max")
-    monkeypatch.setattr(native.plan, "LARGEST_INT32", 100)
+    monkeypatch.setattr(native.runtime, "LARGEST_INT32", 100)
     sequences = hub_graph(300, 3000, 200)
     found = step(sequences, x, weight, "max")
-    assert native.plan.plan_of(sequences).index.dtype == torch.int64
+    assert native.runtime.plan_of(sequences).index.dtype == torch.int64
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 

@@ -176,7 +176,7 @@ print(native.score_and_rank(x, x, sequences).node.tolist())
 def test_same_bits_whatever_the_number_of_threads():
     """Every loop by itself: PyTorch's products between them are another matter."""
     sequences = hub_graph(600, 60_000, 500)
-    plan = native.plan.plan_of(sequences)
+    plan = native.runtime.plan_of(sequences)
     by_source = plan.transposed
     assert len(plan.cuts) > 5
     assert len(by_source.cuts) > 5
