@@ -10,9 +10,8 @@ from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.dropout import Dropout, make_dropouts
-from node2seq.nn.models.network import Edges, convolve, make_linear
+from node2seq.nn.models.network import Edges, Smoothing, convolve, make_linear
 from node2seq.nn.models.node2seq import Node2Seq, Node2SeqOptions
-from node2seq.nn.smoothing import Smoothing
 
 
 @dataclass(frozen=True)

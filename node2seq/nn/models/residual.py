@@ -17,8 +17,7 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import OF_RANKS, Edges, Network, convolve
-from node2seq.nn.smoothing import Smoothing
+from node2seq.nn.models.network import OF_RANKS, Edges, Network, Smoothing, convolve
 
 
 @dataclass(frozen=True)

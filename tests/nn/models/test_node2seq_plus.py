@@ -10,7 +10,7 @@ from torch import Tensor
 
 from node2seq import Node2Seq, Node2SeqPlus
 from node2seq.errors import Node2SeqError
-from node2seq.nn.smoothing import Smoothing
+from node2seq.nn.models.network import Smoothing
 
 
 @pytest.fixture

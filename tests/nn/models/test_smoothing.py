@@ -4,7 +4,7 @@ import literal
 import torch
 from torch_geometric.nn import APPNP
 
-from node2seq.nn.smoothing import Smoothing
+from node2seq.nn.models.network import Smoothing
 
 
 def test_smoothing_is_the_propagation_of_appnp():
