@@ -260,7 +260,9 @@ def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_inde
     sequences = numbers.find(edge_index).copies(numbers.copies)
     rows = sequences.rows
     if part == "ptr":
-        return rows.ptr.clone()
+        return numbers.pad_starts(rows.ptr, edge_index)
+    if part == "length":
+        return rows.length()
     if part in _ENTRIES:
         return numbers.find_entries(edge_index, _ENTRIES[part]).clone()
     if part == "target":  # what is left over stands behind the last row
@@ -271,11 +273,36 @@ def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_inde
 @_part_of_plan.register_fake
 def _(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
     numbers = GraphNumbers(*graph)
-    if part == "ptr":
-        return edge_index.new_empty(numbers.num_targets * numbers.copies + 1, dtype=dtype)
+    if part in ("ptr", "length"):
+        rows = numbers.num_targets * numbers.copies
+        return edge_index.new_empty(rows + 1 if part == "ptr" else rows, dtype=dtype)
     if part in _ENTRIES:
         return edge_index.new_empty(edge_index.size(1), dtype=dtype)
     return edge_index.new_empty(numbers.most_entries(edge_index) * numbers.copies, dtype=dtype)
+
+
+class TracedRows(Rows):
+    """The rows of several copies of a graph that is traced.
+
+    What is left over stands at the end of each copy, so that rows may lie further apart than they are long.
+
+    Args:
+        ptr (torch.Tensor): Where each row starts, and behind them the number of all entries, [N + 1].
+        target (torch.Tensor): The row of each entry, or N for those left over, [E].
+        length (torch.Tensor): The number of entries of each row, [N].
+    """
+
+    def __init__(self, ptr: Tensor, target: Tensor, length: Tensor) -> None:
+        super().__init__(ptr, target)
+        self._length = length
+
+    def length(self) -> Tensor:
+        """The number of entries of each row, [N]."""
+        return self._length
+
+    def position(self) -> Tensor:
+        """The place of each entry within its row, [E]; of those left over zero."""
+        return super().position().clamp(min=0)
 
 
 class TracedSequences(Sequences):
@@ -290,7 +317,8 @@ class TracedSequences(Sequences):
     def __init__(self, edge_index: Tensor, graph: GraphNumbers, sources: Tensor | None = None) -> None:
         self.edge_index, self.graph, self.sources = edge_index, graph, sources
         # Steps that nobody reads are no part of the compiled graph.
-        rows = Rows(self._part("ptr"), self._part("target"))
+        shape = self._part("ptr"), self._part("target")
+        rows = Rows(*shape) if graph.copies == 1 else TracedRows(*shape, self._part("length"))
         index = self._part("index") if sources is None else sources
         super().__init__(rows, index, graph.num_sources * graph.copies)
 

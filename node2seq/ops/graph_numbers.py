@@ -52,6 +52,15 @@ class GraphNumbers(NamedTuple):
         padded[..., :kept] = values.reshape(*values.shape[:-1], self.copies, kept)
         return padded.flatten(-2)
 
+    def pad_starts(self, ptr: Tensor, edge_index: Tensor) -> Tensor:
+        """Where rows start in what is padded; behind them, where the last one ends, or all of the copies."""
+        if self.copies == 1:
+            return ptr.clone()
+        kept, entries = ptr[-1] // self.copies, self.most_entries(edge_index)
+        copy = torch.arange(self.copies, device=ptr.device).repeat_interleave(self.num_targets)
+        end = ptr.new_full((1,), self.copies * entries)
+        return torch.cat([ptr[:-1] + copy * (entries - kept), end])
+
     def cut(self, values: Tensor, sequences: Sequences) -> Tensor:
         """The other way round."""
         entries = sequences.rows.num_entries // self.copies

@@ -265,7 +265,7 @@ def build_sequences(
         ptr = torch.searchsorted(key, torch.arange(0, dropped + span, span, device=key.device))
     target = key // span
     index = key - target * span  # ONNX has no remainder by a size
-    return Sequences(Rows(ptr, target), index, num_sources)
+    return Sequences(Rows(ptr, target, has_leftovers=is_tracing()), index, num_sources)
 
 
 def _rows_of_fixed_size(

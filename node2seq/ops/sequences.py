@@ -29,11 +29,13 @@ class Rows:
         ptr (torch.Tensor): Where each row starts, and where the last one ends, :obj:`[N + 1]`.
         target (torch.Tensor): The row of each entry, :obj:`[E]`. Entries behind the last row's end are left
             over from duplicate edges in traced graphs, where no shape depends on values; their target is N.
+        has_leftovers (bool): Whether there may be such. (default: :obj:`False`)
     """
 
-    def __init__(self, ptr: Tensor, target: Tensor) -> None:
+    def __init__(self, ptr: Tensor, target: Tensor, has_leftovers: bool = False) -> None:
         self.ptr = ptr
         self.target = target
+        self.has_leftovers = has_leftovers
         self.num_rows = ptr.numel() - 1
         self.num_entries = target.numel()
         self._windows: dict[int, Tensor] = {}
@@ -130,10 +132,10 @@ class Sequences:
         """The disjoint union of that many copies of the graph, one behind the other; built once."""
         if count == 1:
             return self
-        if torch.compiler.is_compiling():
-            return self._traced_copies(count)
+        rows = self.rows
+        if rows.has_leftovers:
+            return self._copies_with_leftovers(count)
         if count not in self._copies:
-            rows = self.rows
             with lasting():
                 number = torch.arange(count, device=self.index.device)[:, None]
                 starts = (rows.ptr[:-1] + number * rows.num_entries).view(-1)
@@ -143,7 +145,7 @@ class Sequences:
             self._copies[count] = Sequences(Rows(ptr, target), index, self.num_sources * count)
         return self._copies[count]
 
-    def _traced_copies(self, count: int) -> Sequences:
+    def _copies_with_leftovers(self, count: int) -> Sequences:
         """The same with entries that are left over, which lie behind those of all copies."""
         rows = self.rows
         number = torch.arange(count, device=self.index.device)[:, None]
@@ -155,7 +157,7 @@ class Sequences:
         index = (self.index + number * self.num_sources).view(-1)
         target, index = (torch.zeros_like(at).scatter(0, at, values) for values in (target, index))
         ptr = torch.cat([(rows.ptr[:-1] + number * kept).view(-1), count * rows.ptr[-1:]])
-        return Sequences(Rows(ptr, target), index, self.num_sources * count)
+        return Sequences(Rows(ptr, target, has_leftovers=True), index, self.num_sources * count)
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,7 @@
 """Ragged sequences: groups of rows, and the entries of each source."""
 
+from functools import partial
+
 import torch
 from ragged import LENGTHS, ragged
 
@@ -36,3 +38,18 @@ def test_groups_hold_every_row_once_and_pad_little(monkeypatch):
         assert int(lengths.max()) <= width <= max(2, 1.5 * shortest)
         seen += members.tolist()
     assert sorted(seen) == [row for row, length in enumerate(LENGTHS) if length]
+
+
+def test_copies_of_a_graph_with_leftovers(monkeypatch):
+    source, target = torch.tensor([[1, 1, 2, 0, 2], [0, 0, 1, 2, 2]])
+    build = partial(ops.build_sequences, source, target, 3, 3, add_self_loops=True, merge_duplicates=True)
+    wanted = build().copies(2)
+    # As while a CUDA graph is captured.
+    monkeypatch.setattr("node2seq.ops.plan_cache.is_tracing", lambda: True)
+    found = build().copies(2)
+    entries = wanted.rows.num_entries
+    assert found.rows.num_entries > entries
+    assert torch.equal(found.rows.ptr, wanted.rows.ptr)
+    assert torch.equal(found.index[:entries], wanted.index)
+    assert torch.equal(found.rows.target[:entries], wanted.rows.target)
+    assert bool((found.rows.target[entries:] == 6).all())

@@ -298,7 +298,10 @@ class SequenceMessages(NotScripted, MessagePassing):
             source, target = (source + run * key.size(-2)).view(-1), (target + run * query.size(-2)).view(-1)
         key, rows, span = key.flatten(0, -2), sequences.rows, max(sequences.num_sources, 1)
         if edges is None:
-            entry_of_edge = torch.searchsorted(rows.target * span + sequences.index, target * span + source)
+            number = rows.target * span + sequences.index
+            # Of several graphs that are traced, what is left over in one stands before the next.
+            order = number.argsort(stable=True)
+            entry_of_edge = order[torch.searchsorted(number, target * span + source, sorter=order)]
         else:  # listed self loops that the self entry replaces stand together behind the last entry
             entry_of_edge = edges.entry.clamp(max=rows.num_entries)
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from node2seq import ops
@@ -42,4 +43,12 @@ class Trace(NamedTuple):
         node, score, entry = ranking
         edge = None if edges is None else edges.edge_of(entry, graphs)
         shares = None if ranks is None else ranks.at_positions().detach()
-        return cls(ranking.sequences.rows.ptr, node, score, entry < 0, winner, edge, shares)
+        is_nonlocal, rows = entry < 0, ranking.sequences.rows
+        ptr = rows.ptr
+        if graphs > 1 and torch.compiler.is_compiling():  # what is left over in each graph goes to the end
+            order = rows.target.argsort(stable=True)
+            node, score, is_nonlocal = node[order], score[order], is_nonlocal[order]
+            edge = None if edge is None else edge[order]
+            shares = None if shares is None else shares[:, order]
+            ptr = torch.cat([ptr.new_zeros(1), rows.length().cumsum(0)])
+        return cls(ptr, node, score, is_nonlocal, winner, edge, shares)

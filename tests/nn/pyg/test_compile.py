@@ -37,6 +37,25 @@ def _forget_compiled_code():
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize(
+    "readout", ["max", pytest.param("mean", marks=slow), pytest.param("ranks", marks=slow)]
+)
+def test_single_messages_and_traces_of_several_graphs_with_duplicates(readout):
+    """What duplicates leave over in one graph stands before the next graph."""
+    x, edges = random_graph(12, 60)
+    x, edges = torch.stack([x, 2 * x, -x]), torch.cat([edges, edges[:, :30]], dim=1)
+    conv = layer(readout=readout)
+    conv.register_message_forward_hook(lambda _module, _inputs, out: out)
+    compiled = torch.compile(conv, backend="aot_eager", fullgraph=True)
+    out, trace = compiled(x, edges, return_trace=True)
+    expected, wanted = conv(x, edges, return_trace=True)
+    assert_same_up_to_rounding(out, expected)
+    assert torch.equal(trace.ptr, wanted.ptr)
+    entries = int(trace.ptr[-1])
+    assert torch.equal(trace.index[:entries], wanted.index)
+    assert_same_up_to_rounding(trace.scores[:entries], wanted.scores)
+
+
 def _compile(module: torch.nn.Module, backend: str):
     counter = CompileCounterWithBackend(backend)
     return torch.compile(module, fullgraph=True, dynamic=True, backend=counter), counter
