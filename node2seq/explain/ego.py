@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.smoothing import Smoothing
+from node2seq.nn.models.network import Smoothing
 
 # A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
 _NEARLY_ALL = 0.5
