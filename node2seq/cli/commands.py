@@ -23,6 +23,7 @@ from node2seq.cli.flags import (
     DataListFlags,
     Definition,
     EvaluateFlags,
+    ExplainFlags,
     InfoFlags,
     PredictFlags,
     ReproduceFlags,
@@ -132,6 +133,14 @@ COMMANDS = {
             "node2seq predict runs/karate-node2seq-s0 --out predictions.csv",
             "node2seq predict runs/nodes-residual-node2seq-s0 --edges new_edges.csv --nodes new_nodes.csv "
             "--out new.parquet",
+        ),
+    ),
+    "explain": Command(
+        ExplainFlags,
+        "explain:explain",
+        (
+            "node2seq explain runs/karate-node2seq-s0 --node 8",
+            "node2seq explain runs/karate-node2seq-s0 --node 8 --without 32 --json",
         ),
     ),
     "info": Command(

@@ -328,6 +328,25 @@ class EvaluateFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExplainFlags:
+    """Explain a node's prediction: its neighbours in their order, what each adds, what changes without it."""
+
+    run: Path = _run_folder()
+    node: str = flag(..., "The node, by its id in your file of nodes, or its number.", metavar="ID")
+    without: tuple[str, ...] = flag(
+        (), "Switch off a neighbour first; may be repeated.", metavar="ID", shown="none"
+    )
+    both_directions: bool = flag(
+        False, "Switch a neighbour off by the edges in both directions, not by the one into the node alone."
+    )
+    most: int = flag(
+        30, "How many neighbours of a layer to show: those with the largest contributions.", least=1
+    )
+    device: str = _device()
+    as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictFlags:
     """Predict every node: those of the graph that a run was trained on, or of a new one."""
 

@@ -18,12 +18,12 @@ def examples(*verbs: str) -> list[list[str]]:
 
 
 TRAIN = examples("train")
-OTHERS = examples("evaluate", "predict", "info")
+OTHERS = examples("evaluate", "predict", "explain", "info")
 
 
 def test_there_are_as_many_as_we_think():
     assert len(TRAIN) == 5
-    assert len(OTHERS) == 6
+    assert len(OTHERS) == 8
 
 
 def test_examples(cli, real_data, tmp_path: Path):

@@ -1,0 +1,109 @@
+"""``node2seq explain``: a run folder and a node → why the node is predicted as it is."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.flags import ExplainFlags
+from node2seq.explain.explanation import Explanation, Layer, Neighbour
+from node2seq.explain.run import ExplainedRun, open_run
+from node2seq.reporting.document import percent
+
+
+def explain(flags: ExplainFlags) -> None:
+    """Explain a node and show it."""
+    run = open_run(
+        flags.run,
+        device=flags.device,
+        both_directions=flags.both_directions,
+        say=step_teller(flags.as_json),
+    )
+    without = [run.number(name) for name in flags.without]
+    found = run.explainer.explain(run.number(flags.node), without=without)
+    if flags.as_json:
+        echo(json.dumps(found.to_dict()))
+    else:
+        show(Console(), run, found, flags.most)
+
+
+def show(console: Console, run: ExplainedRun, found: Explanation, most: int) -> None:
+    """Print the prediction, and the neighbours of each layer in their order."""
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    line(f"[bold]{escape(str(found.name))}[/]: {escape(_prediction(run, found))}")
+    if found.without:
+        names = ", ".join(str(run.explainer.name(node)) for node in found.without)
+        line(f"without {escape(names)}")
+    for layer in found.layers:
+        line("")
+        line(escape(_title(layer, found)))
+        console.print(_table(run, found, layer, most))
+        hidden = len(layer.sequence) + len(layer.rejected) - most
+        if hidden > 0:
+            line(f"{hidden} more with smaller contributions; --most shows more of them, --json all")
+
+
+def _prediction(run: ExplainedRun, found: Explanation) -> str:
+    if found.predicted is None:
+        known = "" if found.label is None else f"; in the files it is {found.label:g}"
+        return f"{found.probabilities[0]:g} is predicted{known}"
+    names = found.class_names
+    best = sorted(range(len(names)), key=lambda each: -found.probabilities[each])[:5]
+    shares = ", ".join(f"{names[each]} {percent(found.probabilities[each], ' %')}" for each in best)
+    label = run.label_of(found.node)
+    known = "it is unlabelled" if label is None else f"in the files it is {names[label]}"
+    return f"{names[found.predicted]} is predicted; {known} ({shares})"
+
+
+def _title(layer: Layer, found: Explanation) -> str:
+    score = "the number" if found.predicted is None else f"the score of {found.class_names[found.predicted]}"
+    head = f", head {layer.head}" if layer.head else ""
+    return (
+        f"Layer {layer.name}{head}, readout {layer.readout}, {layer.kernel_size} taps: adds "
+        f"{layer.gain:+.3f} to {score}, of which the node's own features {layer.own.contribution:+.3f} and "
+        f"the bias {layer.bias.contribution:+.3f}; integration error {layer.completeness_error:.1e}"
+    )
+
+
+def _table(run: ExplainedRun, found: Explanation, layer: Layer, most: int) -> Table:
+    """The neighbours with the largest contributions in their order, then those rejected."""
+    listed = [*layer.sequence, *layer.rejected]
+    kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:most]
+    table = Table(header_style="")
+    for name in ("place", "node"):
+        table.add_column(name)
+    if found.predicted is not None:
+        table.add_column("class")
+    for name in ("hops", "score", "contribution", "prediction without it"):
+        table.add_column(name, justify="right")
+    for place in sorted(kept):
+        table.add_row(*_cells(run, found, listed[place]))
+    return table
+
+
+def _cells(run: ExplainedRun, found: Explanation, neighbour: Neighbour) -> list[str]:
+    place = "rejected" if neighbour.position is None else str(neighbour.position + 1)
+    cells = [place, escape(str(neighbour.name)) + (" (itself)" if neighbour.kind == "self" else "")]
+    if found.predicted is not None:
+        label = run.label_of(neighbour.node)
+        cells.append("–" if label is None else escape(found.class_names[label]))
+    cells += [str(neighbour.hops), f"{neighbour.score:.3f}", f"{neighbour.contribution:+.3f}"]
+    return [*cells, escape(_without(found, neighbour))]
+
+
+def _without(found: Explanation, neighbour: Neighbour) -> str:
+    """What is predicted without a neighbour; non-local nodes have no edge that could be removed."""
+    other = next((each for each in found.counterfactuals if each.node == neighbour.node), None)
+    if other is None or not neighbour.edges:
+        return "–"
+    if other.predicted is None:
+        return f"{other.probabilities[0]:g} ({other.change:+.3g})"
+    probability = percent(other.probabilities[other.predicted], " %")
+    return f"{found.class_names[other.predicted]} {probability}"
