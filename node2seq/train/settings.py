@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from node2seq.data.sampler import check_batch_size, check_fanout
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import options_of
 from node2seq.options import parse, unknown
@@ -109,6 +110,29 @@ class TrainSettings:
         for name, holds, reason, cure in rules:
             if not holds:
                 raise Node2SeqError(f"{name}={getattr(self, name)!r}", reason, cure)
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How a model is trained on mini-batches instead of the full batch.
+
+    Args:
+        batch_size: Training nodes of a step.
+        fanout: How many neighbours are drawn of each node, for each hop that the network reads; −1: all.
+        workers: Processes that draw batches beside the one that trains. They change no result.
+    """
+
+    batch_size: int
+    fanout: tuple[int, ...]
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+        object.__setattr__(self, "fanout", check_fanout(self.fanout))
+        if self.workers < 0:
+            raise Node2SeqError(
+                f"workers={self.workers}", "there cannot be fewer than none", "Give 0 or more"
+            )
 
 
 #: The source of whatever was searched for.

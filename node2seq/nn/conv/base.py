@@ -14,6 +14,7 @@ from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.edge_inputs import check_edge_values
 from node2seq.nn.conv.inputs import edges_of, entries_of, has_message_hooks, sequences_of
+from node2seq.nn.conv.whole import Whole
 
 
 class NotScripted(nn.Module):
@@ -81,17 +82,43 @@ class Neighbours:
         entry = entries_of(self.edge_index, **self._graph, keep_loops=keep_loops)
         return ops.per_entry(values, entry, self.sequences.rows.num_entries, fill, dim)
 
-    def gcn_weights(self, edge_weight: Tensor) -> Tensor:
-        """GCN's weights of a graph whose edges have weights, for all runs.
+    def gcn_weights(self, edge_weight: Tensor | None, whole: Whole | None, dtype: torch.dtype) -> Tensor:
+        """GCN's weights, for all runs: of edges with weights, or of a part of a graph."""
+        if whole is not None:
+            return self._gcn_weights_of_part(edge_weight, whole, dtype)
+        return self.union.gcn_weights(dtype) if edge_weight is None else self._weighted_gcn(edge_weight)
 
-        A self entry has the weight of the self loop that is listed last, or 1.
-        """
+    def _weighted_gcn(self, edge_weight: Tensor) -> Tensor:
+        """A self entry has the weight of the self loop that is listed last, or 1."""
         check_edge_values("edge_weight", edge_weight, "[num_edges]", self.edge_index.size(1))
         target, source, nodes = self.sequences.rows.target, self.sequences.index, self.sequences.num_sources
         # Behind the last node: the row of traced leftovers, which count for nothing.
         weight = self.per_entry(edge_weight, 1.0, keep_loops=True).masked_fill(target == nodes, 0.0)
         scale = inverse_root(weight, target, nodes + 1)
         return (scale[source] * weight * scale[target]).repeat(self.copies)
+
+    def _gcn_weights_of_part(self, edge_weight: Tensor | None, whole: Whole, dtype: torch.dtype) -> Tensor:
+        """With the degrees of the whole graph."""
+        target, source = self.sequences.rows.target, self.sequences.index
+        weight = self.drawn_weights(whole, dtype, edge_weight)
+        degree = (whole.into + whole.own).to(dtype)
+        is_zero = degree == 0
+        scale = degree.masked_fill(is_zero, 1.0).pow(-0.5).masked_fill(is_zero, 0.0)
+        return (scale[source] * weight * scale[target]).repeat(self.copies)
+
+    def drawn_weights(self, whole: Whole, dtype: torch.dtype, edge_weight: Tensor | None = None) -> Tensor:
+        """The weight of each entry of one run, [E]: a sum over what was drawn has the right mean."""
+        rows = self.sequences.rows
+        target, is_own = rows.target, rows.target == self.sequences.index
+        if edge_weight is None:
+            weight = torch.ones(rows.num_entries, dtype=dtype, device=target.device)
+        else:
+            check_edge_values("edge_weight", edge_weight, "[num_edges]", self.edge_index.size(1))
+            weight = self.per_entry(edge_weight, 1.0, keep_loops=True).to(dtype)
+        others = weight.detach().masked_fill(is_own, 0.0)
+        drawn = others.new_zeros(rows.num_rows).index_put((target,), others, accumulate=True)
+        factor = (whole.into.to(dtype) / drawn).masked_fill(drawn == 0, 1.0)
+        return torch.where(is_own, weight, weight * factor[target])
 
     def sum_entries(self, rows: Tensor) -> Tensor:
         """The sum over each node's entries of a row for each of them, [..., E, D] → [..., N, D]."""

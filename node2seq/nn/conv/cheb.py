@@ -10,6 +10,7 @@ from torch_geometric.typing import OptTensor
 from node2seq import ops
 from node2seq.nn.conv.base import DeterministicConv, Neighbours, inverse_root
 from node2seq.nn.conv.edge_inputs import check_edge_values
+from node2seq.nn.conv.whole import Whole
 
 
 class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
@@ -37,8 +38,10 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
         edge_weight: OptTensor = None,
         batch: OptTensor = None,
         lambda_max: OptTensor = None,
+        *,
+        whole: Whole | None = None,
     ) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`."""
+        """Runs the forward pass of the module; see :class:`torch_geometric.nn.ChebConv`, :class:`GCNConv`."""
         default = lambda_max is None and self.normalization == "sym"
         # PyG counts the degrees of weighted edges at their first node, whichever way messages flow.
         default = default and (edge_weight is None or self.flow == "source_to_target")
@@ -51,7 +54,7 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
         projected = ops.linear(x, weights)
         neighbours = self.neighbours(projected, edge_index)
         if edge_weight is None:
-            laplacian, own = _scaled_laplacian(neighbours.union, x.dtype), None
+            laplacian, own = _scaled_laplacian(neighbours, x.dtype, whole), None
         else:
             laplacian, own = _weighted_laplacian(neighbours, edge_weight)
 
@@ -69,15 +72,20 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
         return ops.add_bias(out.view(*projected.shape[:-1], self.out_channels), self.bias)
 
 
-def _scaled_laplacian(sequences: ops.Sequences, dtype: torch.dtype) -> Tensor:
+def _scaled_laplacian(neighbours: Neighbours, dtype: torch.dtype, whole: Whole | None) -> Tensor:
     """Each entry's weight in 2 L / λ − I for λ = 2: minus the normalised adjacency without self loops."""
+    sequences = neighbours.union
     target, source = sequences.rows.target, sequences.index
     loop = target == source
-    # Whole numbers, so the sums are exact in any order; no shape depends on values.
-    degree = source.new_zeros(sequences.num_sources).index_add(0, source, (~loop).long())
+    if whole is None:
+        # Whole numbers, so the sums are exact in any order; no shape depends on values.
+        degree = source.new_zeros(sequences.num_sources).index_add(0, source, (~loop).long())
+    else:
+        degree = whole.out
     scale = degree.to(dtype).pow(-0.5)
     scale = scale.masked_fill(scale.isinf(), 0.0)
-    return (-scale[target] * scale[source]).masked_fill(loop, 0.0)
+    weights = (-scale[target] * scale[source]).masked_fill(loop, 0.0)
+    return weights if whole is None else weights * neighbours.drawn_weights(whole, dtype)
 
 
 def _weighted_laplacian(neighbours: Neighbours, edge_weight: Tensor) -> tuple[Tensor, Tensor]:

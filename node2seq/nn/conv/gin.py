@@ -10,6 +10,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from node2seq import ops
 from node2seq.nn.conv.base import DeterministicConv
 from node2seq.nn.conv.edge_inputs import check_edge_values
+from node2seq.nn.conv.whole import Whole
 
 
 class GINConv(torch_geometric.nn.GINConv, DeterministicConv):
@@ -25,13 +26,17 @@ class GINConv(torch_geometric.nn.GINConv, DeterministicConv):
 
     propagate_type: ClassVar = {"x": OptPairTensor}
 
-    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINConv`."""
+    def forward(self, x: Any, edge_index: Any, size: Any = None, *, whole: Whole | None = None) -> Tensor:
+        """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINConv`, :class:`GCNConv`."""
         if not isinstance(x, Tensor) or self.sends_messages(edge_index):
             return super().forward(x, edge_index, size)
         x = ops.dense(x)
         neighbours = self.neighbours(x, edge_index)
-        out = neighbours.sum(x, x.new_ones(neighbours.union.rows.num_entries))
+        if whole is None:
+            weights = x.new_ones(neighbours.union.rows.num_entries)
+        else:
+            weights = neighbours.drawn_weights(whole, x.dtype)
+        out = neighbours.sum(x, weights)
         return ops.apply(cast("nn.Module", self.nn), out + (1 + self.eps.unsqueeze(-1)) * x)
 
 
@@ -49,8 +54,16 @@ class GINEConv(torch_geometric.nn.GINEConv, DeterministicConv):
 
     propagate_type: ClassVar = {"x": OptPairTensor, "edge_attr": OptTensor}
 
-    def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None, size: Any = None) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINEConv`."""
+    def forward(
+        self,
+        x: Any,
+        edge_index: Any,
+        edge_attr: OptTensor = None,
+        size: Any = None,
+        *,
+        whole: Whole | None = None,
+    ) -> Tensor:
+        """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINEConv`, :class:`GCNConv`."""
         if not isinstance(x, Tensor) or edge_attr is None or self.sends_messages(edge_index, edge_attr):
             return super().forward(x, edge_index, edge_attr, size)
         check_edge_values("edge_attr", edge_attr, "[num_edges, edge_dim]", edge_index.size(1))
@@ -59,5 +72,8 @@ class GINEConv(torch_geometric.nn.GINEConv, DeterministicConv):
             x = x.expand(attr.size(0), *x.shape)
         neighbours = self.neighbours(x, edge_index)
         sources = F.embedding(neighbours.union.index, x.flatten(0, -2)).view(*x.shape[:-2], -1, x.size(-1))
-        out = neighbours.sum_entries((sources + neighbours.per_entry(attr, dim=-2)).relu())
+        rows = (sources + neighbours.per_entry(attr, dim=-2)).relu()
+        if whole is not None:
+            rows = rows * neighbours.drawn_weights(whole, x.dtype)[:, None]
+        out = neighbours.sum_entries(rows)
         return ops.apply(cast("nn.Module", self.nn), out + (1 + self.eps.unsqueeze(-1)) * x)

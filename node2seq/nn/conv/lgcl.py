@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import Neighbours
+from node2seq.nn.conv.whole import Whole
 from node2seq.nn.dropout import make_dropouts
 
 
@@ -54,11 +55,13 @@ class LGCL(nn.Module):
         for module in (self.conv1, self.conv2, self.norm, *self.dropouts):
             module.reset_parameters()  # pyright: ignore[reportCallIssue]
 
-    def forward(self, x: Tensor, edge_index: Any, n_id: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Any, n_id: Tensor | None = None, whole: Whole | None = None
+    ) -> Tensor:
         """The layer's output, [N, out_channels]."""
         x = self.dropouts[0](x, n_id)
         neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
-        weights = neighbours.union.gcn_weights(x.dtype)
+        weights = neighbours.gcn_weights(None, whole, x.dtype)
         values = neighbours.backend.largest(x.flatten(0, -2), neighbours.union, weights, self.k)
         values = values.view(*x.shape[:-1], self.k, x.size(-1))
         hidden = _convolve(self.conv1, torch.cat([x.unsqueeze(-2), values], dim=-2))  # [N, 1 + k / 2, middle]

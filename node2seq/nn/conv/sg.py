@@ -8,6 +8,7 @@ from torch_geometric.typing import OptTensor
 
 from node2seq import ops
 from node2seq.nn.conv.base import DeterministicConv
+from node2seq.nn.conv.whole import Whole
 
 
 class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
@@ -26,15 +27,17 @@ class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
 
     propagate_type: ClassVar = {"x": Tensor, "edge_weight": OptTensor}
 
-    def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:
-        """Runs the forward pass of the module; see :class:`torch_geometric.nn.SGConv`."""
+    def forward(
+        self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None, *, whole: Whole | None = None
+    ) -> Tensor:
+        """Runs the forward pass of the module; see :class:`GCNConv`."""
         ops.initialize(self.lin, x)
         is_plain = ops.is_plain_linear(self.lin)
         if self.cached or not is_plain or self.sends_messages(edge_index, edge_weight):
             return super().forward(ops.dense(x), edge_index, edge_weight)
         x = ops.linear(x, self.lin.weight)
         neighbours = self.neighbours(x, edge_index, add_self_loops=self.add_self_loops)
-        weights = None if edge_weight is None else neighbours.gcn_weights(edge_weight)
+        weights = neighbours.gcn_weights(edge_weight, whole, x.dtype)
         for _ in range(self.K):
             x = neighbours.sum(x, weights)
         return ops.add_bias(x, self.lin.bias)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import Edges, Network
+from node2seq.nn.models.network import Edges, Network, convolve
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class LGCN(Network):
 
     def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         """The node embeddings before the last layer, [N, H + num_lgcl * lgcl_channels]."""
-        x = self.embedding(self.dropouts[0](x, n_id), edges.index)
+        x = convolve(self.embedding, self.dropouts[0](x, n_id), edges)
         for layer in self.layers:
-            x = torch.cat([x, layer(x, edges.index, n_id)], dim=-1)
+            x = torch.cat([x, convolve(layer, x, edges, n_id)], dim=-1)
         return x
 
     def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
-        return self.classifier(self.dropouts[1](self._embed(x, edges, n_id), n_id), edges.index)
+        return convolve(self.classifier, self.dropouts[1](self._embed(x, edges, n_id), n_id), edges)

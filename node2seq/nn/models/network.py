@@ -1,6 +1,6 @@
 """What networks have in common: edges, options, smoothed predictions, and what those of three layers have."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
@@ -15,15 +15,22 @@ from torch_geometric.nn.inits import reset
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import Neighbours, NotScripted
+from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.conv.gcn import GCNConv
-from node2seq.nn.conv.gin import GINEConv
+from node2seq.nn.conv.gin import GINConv, GINEConv
 from node2seq.nn.conv.inputs import has_message_hooks
+from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.sg import SGConv
+from node2seq.nn.conv.whole import Whole
 from node2seq.options import build
 
 # What networks take of the options of ``readout="ranks"`` and ``order="edge"``.
 OF_RANKS = ("soft", "scores", "score_channels", "temperature", "self_position")
+
+# What of the edges lies on a device.
+_MOVED = ("index", "weight", "attr", "order", "whole")
 
 
 class Edges(NamedTuple):
@@ -37,6 +44,17 @@ class Edges(NamedTuple):
     """The attributes of each edge, [edges, edge_dim]."""
     order: Tensor | None = None
     """The number that each edge is sorted by, [edges]."""
+    whole: Whole | None = None
+    """The degrees of the nodes in the graph that this is a part of."""
+    run: Callable[[nn.Module, Tensor], Tensor] | None = None
+    """Called in the place of each layer, for inference layer by layer."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        moved = {
+            name: None if (value := getattr(self, name)) is None else value.to(device) for name in _MOVED
+        }
+        return self._replace(**moved)
 
 
 def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
@@ -49,13 +67,21 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
         n_id (torch.Tensor, optional): The nodes' ids in the graph that this is a part of, for attentions that
             are dropped.
     """
+    if edges.run is not None:
+        return conv.by_hops(x, edges.run) if isinstance(conv, Smoothing) else edges.run(conv, x)
     if isinstance(conv, GATConv):
         return conv(x, edges.index, edges.attr, n_id=n_id)
+    if isinstance(conv, LGCL):
+        return conv(x, edges.index, n_id, edges.whole)
+    # These weigh neighbours by degrees, or add them up.
+    by_degree = (GCNConv, SGConv, ChebConv, GINConv, GINEConv, Smoothing, Spread)
+    whole = {} if edges.whole is None or not isinstance(conv, by_degree) else {"whole": edges.whole}
     if isinstance(conv, GINEConv):
-        return conv(x, edges.index, edges.attr)
+        return conv(x, edges.index, edges.attr, **whole)
     if isinstance(conv, Node2SeqConv):
         return conv(x, edges.index, edges.weight, edges.attr, edge_order=edges.order)
-    return conv(x, edges.index) if edges.weight is None else conv(x, edges.index, edges.weight)
+    carried = () if edges.weight is None else (edges.weight,)
+    return conv(x, edges.index, *carried, **whole)
 
 
 class Network(NotScripted):
@@ -168,9 +194,10 @@ class Network(NotScripted):
         *,
         edge_order: Tensor | None = None,
         n_id: Tensor | None = None,
+        whole: Whole | None = None,
     ) -> Tensor:
         """The node embeddings before the last layer, [N, H]; see :meth:`forward`."""
-        return self._embed(x, self._edges(edge_index, edge_weight, edge_attr, edge_order), n_id)
+        return self._embed(x, self._edges(edge_index, edge_weight, edge_attr, edge_order, whole), n_id)
 
     def forward(
         self,
@@ -181,12 +208,13 @@ class Network(NotScripted):
         *,
         edge_order: Tensor | None = None,
         n_id: Tensor | None = None,
+        whole: Whole | None = None,
     ) -> Tensor:
         """The logits of each class, [N, out_channels].
 
         Args:
             x (torch.Tensor): The node features.
-            edge_index (torch.Tensor or SparseTensor): The edges.
+            edge_index (torch.Tensor, SparseTensor or Edges): The edges, or all that is known of them.
             edge_weight (torch.Tensor, optional): The weight of each edge, for a network that takes it.
             edge_attr (torch.Tensor, optional): The attributes of each edge, for a network that was made with
                 ``edge_dim``.
@@ -194,8 +222,10 @@ class Network(NotScripted):
                 ``order="edge"``.
             n_id (torch.Tensor, optional): The nodes' ids in the graph that this is a part of, so that dropout
                 drops the same elements however batches are cut.
+            whole (Whole, optional): The degrees of the nodes in that graph, so that they are weighed as
+                there.
         """
-        return self._classify(x, self._edges(edge_index, edge_weight, edge_attr, edge_order), n_id)
+        return self._classify(x, self._edges(edge_index, edge_weight, edge_attr, edge_order, whole), n_id)
 
     def _edges(
         self,
@@ -203,7 +233,10 @@ class Network(NotScripted):
         edge_weight: Tensor | None,
         edge_attr: Tensor | None,
         edge_order: Tensor | None,
+        whole: Whole | None,
     ) -> Edges:
+        if isinstance(edge_index, Edges):
+            return edge_index
         given = {"edge_weight": edge_weight, "edge_attr": edge_attr, "edge_order": edge_order}
         self.check_carries([name for name, values in given.items() if values is not None])
         if (edge_attr is None) != (self.edge_dim is None):
@@ -214,7 +247,7 @@ class Network(NotScripted):
             )
         if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_csc:
             edge_index = edge_index.to_sparse_csr()  # the layers of PyG take no columns
-        return Edges(edge_index, edge_weight, edge_attr, edge_order)
+        return Edges(edge_index, edge_weight, edge_attr, edge_order, whole)
 
     def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         return F.relu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges))
@@ -288,24 +321,53 @@ class Smoothing(nn.Module):
         self.teleport = teleport
         self.backend = backend
 
-    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        *,
+        whole: Whole | None = None,
+    ) -> Tensor:
         """The smoothed values, in the shape of ``x``."""
         if not self.steps:
             return x
         neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
         start = self.teleport * x
-        if edge_weight is None:
-            weights = neighbours.union.gcn_weights(x.dtype)
-        else:
-            weights = neighbours.gcn_weights(edge_weight)
-        weights = weights * (1.0 - self.teleport)
+        weights = neighbours.gcn_weights(edge_weight, whole, x.dtype) * (1.0 - self.teleport)
         for _ in range(self.steps):
             x = neighbours.sum(x, weights) + start
+        return x
+
+    def by_hops(self, x: Tensor, run: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
+        """The same by a function that spreads values once, with what :class:`Spread` does."""
+        spread, start = Spread(self.backend), self.teleport * x
+        for _ in range(self.steps):
+            x = (1.0 - self.teleport) * run(spread, x) + start
         return x
 
     def extra_repr(self) -> str:
         """The settings."""
         return f"steps={self.steps}, teleport={self.teleport}"
+
+
+class Spread(nn.Module):
+    """Spreads each node's values over the graph once.
+
+    Args:
+        backend (str): See :mod:`node2seq.ops`.
+    """
+
+    def __init__(self, backend: str) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def forward(
+        self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None, *, whole: Whole | None = None
+    ) -> Tensor:
+        """The weighted sums of the neighbours' values, in the shape of ``x``."""
+        neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
+        return neighbours.sum(x, neighbours.gcn_weights(edge_weight, whole, x.dtype))
 
 
 class ThreeLayers(Network):

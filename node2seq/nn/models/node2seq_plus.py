@@ -112,9 +112,7 @@ class Node2SeqPlus(Node2Seq):
         if self.reversed_convs is not None:
             share = self.targets_share
             out = (1 - share) * out + share * convolve(self.reversed_convs[number], x, edges)
-        return (
-            self.smooth(out, edges.index, edges.weight) if number == 0 and self.smoothed == "first" else out
-        )
+        return convolve(self.smooth, out, edges) if number == 0 and self.smoothed == "first" else out
 
     def _activate(self, x: Tensor) -> Tensor:
         return super()._activate(F.layer_norm(x, x.shape[-1:]) if self.norm == "layer" else x)
@@ -124,4 +122,4 @@ class Node2SeqPlus(Node2Seq):
         if self.own_layers is not None and self.own_drop is not None:
             hidden = self._activate(ops.apply(self.own_layers[0], x))
             out = out + ops.apply(self.own_layers[1], self.own_drop(hidden, n_id))
-        return self.smooth(out, edges.index, edges.weight) if self.smoothed == "logits" else out
+        return convolve(self.smooth, out, edges) if self.smoothed == "logits" else out

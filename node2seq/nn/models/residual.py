@@ -124,7 +124,7 @@ class ResidualNetwork(Network):
 
     def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         logits = ops.apply(self.classifier, self._embed(x, edges, n_id))
-        return self.smooth(logits, edges.index, edges.weight)
+        return convolve(self.smooth, logits, edges)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,235 @@
+"""A graph as mini-batches read it: its edges by target, and features by the ids of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.loader.utils import index_select
+from torch_geometric.nn import MessagePassing
+from torch_geometric.sampler import NodeSamplerInput
+
+from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
+from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.cheb import ChebConv
+from node2seq.nn.conv.lgcl import LGCL
+from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.pna import PNAConv
+from node2seq.nn.conv.sg import SGConv
+from node2seq.nn.conv.whole import Whole
+from node2seq.nn.models.network import Edges, Network, Smoothing
+from node2seq.ops.sampling import Array
+from node2seq.train.inputs import edge_values
+from node2seq.train.settings import BatchSettings
+
+# What networks call their edges' values, by the field of Edges.
+_FIELDS = {"edge_weight": "weight", "edge_attr": "attr", "edge_order": "order"}
+# Of a pass over all nodes: so many nodes, or edges into them, at a time.
+CHUNK_NODES, CHUNK_EDGES = 2**16, 2**20
+
+
+@dataclass(frozen=True)
+class BatchGraph:
+    """A graph that is read part by part; its arrays may be mapped from disk.
+
+    Args:
+        colptr: Where the edges into each node start, [N + 1].
+        row: The source of each edge.
+        features: The features of nodes by their ids.
+        carried: What edges carry, by its name and the position of the edges in ``row``.
+        whole: The degrees of all nodes.
+        edge_time: The time of each edge in the order of ``row``, ascending for each node; None: none.
+    """
+
+    colptr: Array
+    row: Array
+    features: Callable[[Tensor], Tensor]
+    carried: Mapping[str, Callable[[Tensor], Tensor]]
+    whole: Whole
+    edge_time: Array | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return self.colptr.size - 1
+
+    @classmethod
+    def of(cls, model: Network, data: Data) -> BatchGraph:
+        """A graph in memory, with what a network reads of its edges."""
+        x, edge_index = data.x, data.edge_index
+        assert x is not None
+        assert edge_index is not None
+        values = {name: tensor.cpu() for name, tensor in edge_values(model, data).items()}
+        edge_index, nodes, time = edge_index.cpu(), x.size(0), values.get("edge_order")
+        colptr, row, edge_id = compressed(edge_index, nodes, time)
+        loops = bool(getattr(model, "self_loops", True))
+        return cls(
+            colptr.numpy(),
+            row.numpy(),
+            _Rows(x.cpu()),
+            {name: _Rows(tensor[edge_id]) for name, tensor in values.items()},
+            Whole.of(edge_index, nodes, values.get("edge_weight"), loops),
+            None if time is None else time[edge_id].numpy(),
+        )
+
+    def sampler(self, fanout: tuple[int, ...], seed: int = 0) -> NeighbourSampler:
+        """Draws neighbours at random; where edges have an order, the first by it."""
+        order = "uniform" if self.edge_time is None else "latest"
+        made: dict[str, Any] = {"edge_time": self.edge_time, "order": order, "seed": seed}
+        return NeighbourSampler(self.colptr, self.row, fanout, **made)
+
+    def chunks(self) -> Iterator[Tensor]:
+        """All nodes in parts of a bounded number of nodes and, but for single nodes, of edges into them."""
+        first = 0
+        while first < self.num_nodes:
+            most = int(np.searchsorted(self.colptr, self.colptr[first] + CHUNK_EDGES, side="right")) - 1
+            last = min(max(most, first + 1), first + CHUNK_NODES, self.num_nodes)
+            yield torch.arange(first, last)
+            first = last
+
+    def around(self, nodes: Tensor, hops: int) -> Part:
+        """Some nodes with all their neighbours."""
+        found = self.sampler((-1,) * hops).sample_from_nodes(NodeSamplerInput(None, nodes))
+        assert found.edge is not None
+        return self._part(found.node, torch.stack([found.row, found.col]), found.edge, nodes.numel())
+
+    def read(self, batch: Any) -> Any:
+        """The part of the graph that a batch holds, and its features. Runs in the workers."""
+        part = self._part(batch.n_id, batch.edge_index, batch.e_id, batch.batch_size)
+        return part, self.features(part.n_id)
+
+    def _part(self, n_id: Tensor, edge_index: Tensor, edge: Tensor, seeds: int) -> Part:
+        # In the order of their ids: equal scores are sorted by them, here as in the whole graph.
+        order = n_id.argsort()
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.numel())
+        n_id = n_id[order]
+        values: dict[str, Any] = {_FIELDS[name]: read(edge) for name, read in self.carried.items()}
+        return Part(n_id, Edges(place[edge_index], **values, whole=self.whole.take(n_id)), place[:seeds])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a graph.
+
+    Args:
+        n_id: The ids of its nodes, ascending.
+        edges: The edges between them.
+        seeds: The places of the nodes that it was drawn for.
+    """
+
+    n_id: Tensor
+    edges: Edges
+    seeds: Tensor
+
+    def to(self, device: torch.device) -> Part:
+        """The same on a device."""
+        return Part(self.n_id.to(device), self.edges.to(device), self.seeds.to(device))
+
+
+class _Rows:
+    """Reads rows of a tensor; a worker writes them to shared memory at once.
+
+    Args:
+        values: The tensor.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values
+
+    def __call__(self, index: Tensor) -> Tensor:
+        return index_select(self._values, index)
+
+
+class MiniBatches:
+    """The batches of each epoch.
+
+    Args:
+        graph: What they are drawn from.
+        nodes: The nodes to train on.
+        settings: Their sizes.
+        seed: What they are a function of, besides the epoch.
+    """
+
+    def __init__(self, graph: BatchGraph, nodes: Tensor, settings: BatchSettings, seed: int) -> None:
+        self._sampler = graph.sampler(settings.fanout, seed)
+        self._order = SeedBatches(nodes, settings.batch_size, seed)
+        self._loader = batch_loader(self._sampler, self._order, graph.read, workers=settings.workers)
+
+    def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Tensor]]:
+        """Each batch and its features."""
+        self._sampler.epoch = self._order.epoch = epoch
+        yield from self._loader  # pyright: ignore[reportReturnType]
+
+
+def hops_of(layer: nn.Module) -> int:
+    """How far away the nodes are that a layer reads."""
+    if isinstance(layer, SGConv):
+        return layer.K
+    if isinstance(layer, Smoothing):
+        return layer.steps
+    return len(layer.lins) - 1 if isinstance(layer, ChebConv) else 1
+
+
+def check_batches(model: nn.Module, settings: BatchSettings, carried: Mapping[str, Any]) -> None:
+    """Refuse a network that cannot be trained on mini-batches, and a fanout that does not fit it."""
+    check_parts(model, carried)
+    hops = sum(map(hops_of, graph_layers(model)))
+    if hops != len(settings.fanout):
+        shown = ",".join(map(str, settings.fanout))
+        raise Node2SeqError(
+            f"fanout {shown}",
+            f"it has {len(settings.fanout)} numbers, and this network reads {hops} hops",
+            f"Give one number for each hop, such as {','.join(['10'] * hops)}"
+            if hops
+            else "Train full batch",
+        )
+
+
+def check_parts(model: nn.Module, carried: Mapping[str, Any]) -> None:
+    """Refuse a network that needs the whole graph at once."""
+    given, layers = f"mini-batches with {type(model).__name__}", list(model.modules())
+    convs = [layer for layer in layers if isinstance(layer, Node2SeqConv)]
+    if not isinstance(model, Network):
+        raise Node2SeqError(
+            given,
+            "it is not a network of this package, so that its layers are not known",
+            "Train full batch, or use NeighbourSampler with PyG's NodeLoader",
+        )
+    if any(conv.hops > 1 for conv in convs):
+        raise Node2SeqError(
+            f"mini-batches with hops={max(conv.hops for conv in convs)}",
+            "the nodes within several hops are chosen in the whole graph, and a batch holds a part of it",
+            "Train with hops=1, or full batch",
+        )
+    for order in ("degree", "random"):
+        if any(conv.order == order for conv in convs):
+            raise Node2SeqError(
+                f"mini-batches with order={order!r}",
+                "this order is one of the whole graph, and a batch holds a part of it",
+                "Train with order='attention' or 'edge', or full batch",
+            )
+    if getattr(model, "directed", False):
+        raise Node2SeqError(
+            "mini-batches with directed=True",
+            "batches hold the edges into their nodes, not those that leave them",
+            "Train with directed=False, or full batch",
+        )
+    if "edge_weight" in carried and any(isinstance(layer, ChebConv) for layer in layers):
+        raise Node2SeqError(
+            "mini-batches with weighted edges and Cheby",
+            "its filters are scaled by the largest weight of the whole graph",
+            "Leave out the weights, use another model, or train full batch",
+        )
+
+
+def graph_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a network that read neighbours, in no particular order."""
+    return [
+        layer for layer in model.modules() if isinstance(layer, MessagePassing | LGCL | PNAConv | Smoothing)
+    ]

@@ -1,0 +1,114 @@
+"""Exact inference over a whole graph in bounded memory: layer after layer, each for a few nodes at a time.
+
+A network is run on the features of a few nodes until it comes to a layer that reads neighbours. What such
+layers gave before is looked up; the input of the first new one is kept. When that input is known for all
+nodes, the layer itself is run, for a few nodes with all their neighbours at a time. Only tables of one row
+for each node are kept: what each layer gave, and one input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from node2seq.nn.models.network import Edges, convolve
+from node2seq.train.batches import BatchGraph, hops_of
+
+NewTable = Callable[[int, int, torch.dtype], Tensor]
+
+
+class _Reached(Exception):  # noqa: N818 - nothing went wrong
+    """The network came to a layer that was not run yet."""
+
+    def __init__(self, layer: nn.Module, x: Tensor) -> None:
+        super().__init__()
+        self.layer, self.x = layer, x
+
+
+class _Replay:
+    """Stands in for the layers that read neighbours.
+
+    Args:
+        known: What the first of them gave for the nodes at hand.
+    """
+
+    def __init__(self, known: Sequence[Tensor]) -> None:
+        self._known = iter(known)
+
+    def __call__(self, layer: nn.Module, x: Tensor) -> Tensor:
+        out = next(self._known, None)
+        if out is None:
+            raise _Reached(layer, x)
+        return out
+
+
+def in_memory(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """A table of main memory."""
+    return torch.empty(rows, columns, dtype=dtype)
+
+
+@torch.no_grad()
+def infer_by_layers(
+    call: Callable[[Tensor, Edges], Tensor],
+    graph: BatchGraph,
+    device: torch.device,
+    new_table: NewTable = in_memory,
+) -> Tensor:
+    """What a network gives for every node, [N, outputs].
+
+    Args:
+        call: The network, or its ``embed``, in evaluation mode.
+        graph: The graph.
+        device: Where to compute.
+        new_table: Makes the tables, such as files that are mapped to memory.
+    """
+    done: list[Tensor] = []
+    while True:
+        layer, table = _run_to_next_layer(call, graph, device, done, new_table)
+        if layer is None:
+            assert table is not None
+            return table
+        done.append(_run_layer(layer, table, graph, device, new_table))
+
+
+def _run_to_next_layer(
+    call: Callable[[Tensor, Edges], Tensor],
+    graph: BatchGraph,
+    device: torch.device,
+    done: Sequence[Tensor],
+    new_table: NewTable,
+) -> tuple[nn.Module | None, Tensor | None]:
+    """The next layer and its input for all nodes, None if these are the features; or what comes out."""
+    layer = table = None
+    for nodes in graph.chunks():
+        x = graph.features(nodes).to(device)
+        replay = _Replay([known[nodes].to(device) for known in done])
+        try:
+            rows = call(x, Edges(None, run=replay))
+        except _Reached as reached:
+            layer, rows = reached.layer, reached.x
+            if rows is x:
+                return layer, None
+        if table is None:
+            table = new_table(graph.num_nodes, rows.size(-1), rows.dtype)
+        table[nodes] = rows.to(table.device)
+    return layer, table
+
+
+def _run_layer(
+    layer: nn.Module, table: Tensor | None, graph: BatchGraph, device: torch.device, new_table: NewTable
+) -> Tensor:
+    """What a layer gives for all nodes."""
+    out: Tensor | None = None
+    for nodes in graph.chunks():
+        part = graph.around(nodes, hops_of(layer)).to(device)
+        n_id = part.n_id.cpu()
+        x = graph.features(n_id) if table is None else table[n_id]
+        rows = convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
+        if out is None:
+            out = new_table(graph.num_nodes, rows.size(-1), rows.dtype)
+        out[nodes] = rows.to(out.device)
+    assert out is not None
+    return out
