@@ -124,10 +124,12 @@ def convolve(
         x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
     how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
-    flat, weight, shape = x.flatten(0, -2), weight.to(x.dtype), (*x.shape[:-2], -1, weight.size(-1))
-    own = ()
+    flat, shape, own = x.flatten(0, -2), (*x.shape[:-2], -1, weight.size(-1)), ()
+    if weight.dtype != x.dtype:
+        weight = weight.to(x.dtype)
     if root is not None:
-        root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
+        if root.weight.dtype != x.dtype or (root.bias is not None and root.bias.dtype != x.dtype):
+            root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
         own = root if getattr(backend, "ADDS_ROOT", False) else ()
     if readout == "max":
         out, winner = backend.convolve_max(flat, weight, layout, *own, **how)

@@ -170,13 +170,12 @@ def check_features(
                 "each graph has both",
                 "Pass as many feature matrices of targets as of sources",
             )
-    for side, features, count in (
-        ("source", x_src, None if size is None else size[source]),
-        ("target", x_dst, None if size is None else size[1 - source]),
-    ):
+    if size is None:
+        return x_src, x_dst
+    for side, features, count in (("source", x_src, size[source]), ("target", x_dst, size[1 - source])):
         if count is not None and features is not None and count != features.size(-2):
             raise Node2SeqError(
-                f"size={tuple(size or ())}",
+                f"size={tuple(size)}",
                 f"there are features for {features.size(-2)} {side} nodes, not {count}",
                 "Pass one feature row per node, or leave size out",
             )
@@ -256,11 +255,17 @@ def sequences_of(
 ) -> ops.Sequences:
     """The sequences of a graph, built once and found again.
 
-    Node ids are checked when the sequences are built, and not while exporting or capturing. The user's choice
-    of a backend only decides who builds them.
+    Edges are checked when the sequences are built; node ids are not while exporting or capturing. The user's
+    choice of a backend only decides who builds them.
     """
     check_not_traced()
-    _check_form(edge_index, flow, num_sources, num_targets)
+
+    def edges() -> tuple[Tensor, Tensor]:
+        _check_form(edge_index, flow, num_sources, num_targets)
+        return edges_of(edge_index, flow)
+
+    if torch.compiler.is_compiling() or not isinstance(edge_index, (Tensor, SparseTensor)):
+        _check_form(edge_index, flow, num_sources, num_targets)
     if hops > 1 and num_sources != num_targets:
         raise Node2SeqError(
             f"hops={hops} on a graph of {num_sources} source and {num_targets} target nodes",
@@ -270,7 +275,7 @@ def sequences_of(
     graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
     if torch.compiler.is_compiling():
         return _exported(edge_index, *graph) if ops.is_exporting() else _traced(edge_index, *graph)
-    return ops.find_sequences(_owner(edge_index), graph, lambda: edges_of(edge_index, flow), backend)
+    return ops.find_sequences(_owner(edge_index), graph, edges, backend)
 
 
 def entries_of(

@@ -339,12 +339,13 @@ class Node2SeqConv(RankLayer):
                     out, winner = self.convolve_messages(edge_index, *given)
             if root is None:
                 out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
-        out = out.to(torch.promote_types(x_src.dtype, self.weight.dtype))
+        out = out.to(torch.promote_types(x_src.dtype, weight.dtype))
+        if not return_trace and not return_attention_weights:
+            return out
         graphs = key.shape[:-2].numel() * self.heads
         trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
         scores = self._edges_and_scores(ranking) if return_attention_weights else None
-        asked = [extra for extra in (trace, scores) if extra is not None]
-        return (out, *asked) if asked else out
+        return out, *(extra for extra in (trace, scores) if extra is not None)
 
     def _rank(
         self,
@@ -409,7 +410,7 @@ class Node2SeqConv(RankLayer):
         graph: dict[str, Any] = {
             "flow": self.flow,
             "num_sources": key.size(-2),
-            "num_targets": query.size(-2),
+            "num_targets": key.size(-2) if query is key else query.size(-2),
             "add_self_loops": self.add_self_loops,
         }
         sequences = sequences_of(

@@ -194,14 +194,9 @@ def _to_starts(counts: Any) -> None:
         counts[j] += counts[j - 1]
 
 
-@_compiled
-def count_edges(
-    _first: Any, _last: Any, source: Any, target: Any, self_entries: Any, by_source: Any, by_target: Any
-) -> None:
-    """How many edges leave and reach each node, self entries among them; a wrong id: by_target[0] = −1.
-
-    Counting and sorting all edges is one piece of work each, which cannot be cut.
-    """
+@_inlined
+def _count_edges(source: Any, target: Any, self_entries: Any, by_source: Any, by_target: Any) -> Any:
+    """How many edges leave and reach each node, self entries among them; whether all ids exist."""
     for j in range(by_source.size):
         by_source[j] = 0 < j <= self_entries
     for i in range(by_target.size):
@@ -209,13 +204,13 @@ def count_edges(
     for e in range(source.size):
         j, i = source[e], target[e]
         if not (0 <= j < by_source.size - 1 and 0 <= i < by_target.size - 1):
-            by_target[0] = -1
-            return
+            return False
         if self_entries == 0 or i != j:
             by_source[j + 1] += 1
             by_target[i + 1] += 1
     _to_starts(by_source)
     _to_starts(by_target)
+    return True
 
 
 @_compiled
@@ -224,19 +219,28 @@ def sort_edges(
     _last: Any,
     source: Any,
     target: Any,
+    num_sources: Any,
     self_entries: Any,
     merges: Any,
-    by_source: Any,
     ptr: Any,
     row: Any,
     index: Any,
+    short_ptr: Any,
+    short_index: Any,
+    facts: Any,
 ) -> None:
     """Sorts edges by source, then by target: within a row, sources ascend. Rows close up over duplicates.
 
-    What is left behind the last row is not used: ``ptr`` tells where it ends.
+    Counting and sorting all edges is one piece of work, which cannot be cut. The facts are the number of
+    entries, or −1 if an id does not exist, and the length of the longest row. What is left behind the last
+    row is not used. ``short_ptr`` and ``short_index`` are the same in fewer bits.
     """
-    first_source = by_source.copy()
-    targets = np.empty(index.size, by_source.dtype)
+    facts[0], facts[1] = -1, 0
+    by_source: Any = np.empty(num_sources + 1, short_ptr.dtype)
+    if not _count_edges(source, target, self_entries, by_source, short_ptr):
+        return
+    entries, first_source = int(by_source[num_sources]), by_source.copy()
+    targets = np.empty(entries, short_ptr.dtype)
     for i in range(self_entries):
         targets[by_source[i]] = i
         by_source[i] += 1
@@ -244,22 +248,27 @@ def sort_edges(
         if self_entries == 0 or source[e] != target[e]:
             targets[by_source[source[e]]] = target[e]
             by_source[source[e]] += 1
-    ends, sources = ptr.astype(by_source.dtype), np.empty(index.size, by_source.dtype)
-    for j in range(first_source.size - 1):
+    ends, sources = short_ptr.copy(), np.empty(entries, short_ptr.dtype)
+    for j in range(num_sources):
         for place in range(first_source[j], first_source[j + 1]):
             i = targets[place]
             sources[ends[i]] = j
             ends[i] += 1
-    free = 0
+    free, longest = 0, 0
     for i in range(ptr.size - 1):
-        start, end = ptr[i], ptr[i + 1]
+        start, end, first = short_ptr[i], short_ptr[i + 1], free
         ptr[i] = free
+        short_ptr[i] = free
         for e in range(start, end):
             if not merges or e == start or sources[e] != sources[e - 1]:
                 index[free] = sources[e]
+                short_index[free] = sources[e]
                 row[free] = i
                 free += 1
+        longest = max(longest, free - first)
     ptr[ptr.size - 1] = free
+    short_ptr[ptr.size - 1] = free
+    facts[0], facts[1] = free, longest
 
 
 # Equations 2 and 3 #############################################################
@@ -280,6 +289,15 @@ def own_keys(first: Any, last: Any, key: Any, out: Any) -> None:
     for j in range(first, last):
         own[j - first] = _dot(key[j], key[j])
     _to_keys(own, out[first:last])
+
+
+@_inlined
+def _has_ties(keys: Any) -> Any:
+    """Whether some of the sorted keys are equal."""
+    ties = 0
+    for e in range(1, keys.size):
+        ties += keys[e] == keys[e - 1]
+    return ties > 0
 
 
 @_compiled
@@ -313,21 +331,26 @@ def arrange(
     last: Any,
     query: Any,
     key: Any,
-    own: Any,
     ptr: Any,
     index: Any,
     longest: Any,
     score: Any,
+    keys: Any,
     ranked: Any,
     place: Any,
 ) -> None:
     """Scores each target's sources and sorts them: the score and the place of each entry, who stands where.
 
-    Sources ascend within a row, so that among equals the smaller id comes first by itself.
+    Sources ascend within a row, so that among equals the smaller id comes first by itself. Own scores are
+    worked out for rows in which scores tie. The type of ``keys``, an empty array, is that of what is sorted.
     """
-    keys, spare_keys = np.empty(longest, own.dtype), np.empty(longest, own.dtype)
-    run_keys = np.empty(longest, own.dtype)
+    keys, spare_keys = np.empty(longest, keys.dtype), np.empty(longest, keys.dtype)
+    run_keys, own_keys = np.empty(longest, keys.dtype), np.empty(longest, keys.dtype)
+    own = np.empty(longest, key.dtype)
     items, spare_items = np.empty(longest, place.dtype), np.empty(longest, place.dtype)
+    numbers = np.empty(longest, place.dtype)
+    for e in range(longest):
+        numbers[e] = e
     for i in range(first, last):
         start, end = ptr[i], ptr[i + 1]
         count = end - start
@@ -343,7 +366,13 @@ def arrange(
         for e in range(count):
             items[e] = e
         _sort(keys[:count], items[:count], spare_keys[:count], spare_items[:count], at)
-        _settle_ties(keys[:count], items[:count], own, sources, run_keys, spare_keys, spare_items, at)
+        if _has_ties(keys[:count]):
+            for e in range(count):
+                own[e] = _dot(key[sources[e]], key[sources[e]])
+            _to_keys(own[:count], own_keys[:count])
+            _settle_ties(
+                keys[:count], items[:count], own_keys, numbers, run_keys, spare_keys, spare_items, at
+            )
         for p in range(count):
             at[items[p]] = p
             ranked[start + p] = sources[items[p]]
@@ -659,11 +688,20 @@ def _fetch_taps(kernel_size: Any, table: Any, node: Any, q: Any, windows: Any) -
 
 @_compiled
 def window_max(
-    first: Any, last: Any, kernel_size: Any, projected: Any, ptr: Any, nodes: Any, out: Any, winner: Any
+    first: Any,
+    last: Any,
+    kernel_size: Any,
+    projected: Any,
+    bias: Any,
+    ptr: Any,
+    nodes: Any,
+    out: Any,
+    winner: Any,
 ) -> None:
     """The largest window sum of each channel, and the first window that reaches it.
 
-    What lies behind the taps in a projected row is added to the maximum of the node's own sequence.
+    What lies behind the taps in a projected row is added to the maximum of the node's own sequence, and then
+    the bias of its run, [R, D], unless there is none.
 
     Entry by entry, so that all that is needed of a node is read at once: at position q it stands under tap t
     of the window that begins at q − t. The sums of the windows that are not yet complete lie in a ring.
@@ -671,6 +709,7 @@ def window_max(
     channels, with_root = projected.shape[2], projected.shape[1] > kernel_size
     ring = np.empty((kernel_size, channels), projected.dtype)
     best, at = np.empty(channels, projected.dtype), np.empty(channels, winner.dtype)
+    per_run = out.shape[0] // max(bias.shape[0], 1)
     for i in range(first, last):
         start, length = ptr[i], ptr[i + 1] - ptr[i]
         windows = max(length - kernel_size + 1, 1)
@@ -712,6 +751,10 @@ def window_max(
         for c in range(channels):
             out[i, c] = best[c] + projected[i, kernel_size, c] if with_root else best[c]
             winner[i, c] = at[c]
+        if bias.shape[0] > 0:
+            run = i // per_run
+            for c in range(channels):
+                out[i, c] += bias[run, c]
 
 
 @_compiled

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from node2seq.ops.native import kernels
 from node2seq.ops.ranking import Convolution, Layout, Positions, Ranking
@@ -36,6 +36,9 @@ RUNS: Counter[str] = Counter()
 # So many bytes are kept in all, for as long as the process lives.
 _MOST_BYTES = 2**28
 
+# Tables of any type fit into memory of whole cache lines.
+_LINE = 64
+
 _kept: dict[int, Tensor] = {}  # bytes, by the id of their tensor; threads may take and leave at once
 
 _helpers: ThreadPoolExecutor | None = None
@@ -45,6 +48,7 @@ _size = 0
 LARGEST_INT32 = 2**31 - 1
 # Scores are sorted as whole numbers of the same width.
 _KEY = {torch.float32: torch.int32, torch.float64: torch.int64}
+_NO_KEYS = {torch.float32: np.empty(0, np.int32), torch.float64: np.empty(0, np.int64)}
 # Work is cut so that a part is worth handing over, and that there are enough parts to even out.
 _ENTRIES_PER_PART = 2**13
 _MOST_PARTS = 64
@@ -118,10 +122,12 @@ class Scratch:
     """
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
-        size = math.prod(shape) * dtype.itemsize
-        memory = _take(size)
-        self.tensor = memory[:size].view(dtype).view(tuple(shape))
-        weakref.finalize(self, _leave, memory).atexit = False
+        strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+        self._memory = _take(math.prod(shape) * dtype.itemsize)
+        self.tensor = self._memory.view(dtype).as_strided(shape, strides)
+
+    def __del__(self) -> None:
+        _leave(self._memory)
 
 
 def _take(size: int) -> Tensor:
@@ -130,7 +136,7 @@ def _take(size: int) -> Tensor:
         if memory.numel() >= size and _kept.pop(id(memory), None) is not None:
             return memory
     with lasting():
-        return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(-(-size // _LINE) * _LINE, dtype=torch.uint8)
 
 
 def _leave(memory: Tensor) -> None:
@@ -141,6 +147,14 @@ def _leave(memory: Tensor) -> None:
             break
         dropped = _kept.pop(oldest, None)
         total -= 0 if dropped is None else dropped.numel()
+
+
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to know of what is made of these; if not, it can be left out, which is quicker."""
+    if forward_ad._current_level >= 0:  # derivatives are under way that no tensor's flag tells of
+        return True
+    needs = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return needs and torch.is_grad_enabled()
 
 
 def build(
@@ -165,26 +179,28 @@ def build(
         expect_backward (bool): Of no use here: the transposed graph is as quick to build later.
     """
     self_entries = min(num_sources, num_targets) if add_self_loops else 0
-    fits = max(source.numel() + self_entries, num_sources, num_targets) <= LARGEST_INT32
-    by_source = torch.empty(num_sources + 1, dtype=torch.int32 if fits else torch.int64)
-    ptr = source.new_empty(num_targets + 1)
-    edges = (source, target, self_entries)
-    run(kernels.count_edges, [0, 1], *edges, by_source, ptr)
-    entries = int(ptr[-1])
-    if ptr[0] < 0:
+    most = source.numel() + self_entries
+    short = np.int32 if max(most, num_sources, num_targets) <= LARGEST_INT32 else np.int64
+    ptr, short_ptr = np.empty(num_targets + 1, np.int64), np.empty(num_targets + 1, short)
+    row, index, short_index = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, short)
+    facts = np.empty(2, np.int64)
+    written = (ptr, row, index, short_ptr, short_index, facts)
+    run(kernels.sort_edges, [0, 1], source, target, num_sources, self_entries, merge_duplicates, *written)
+    kept, longest = facts.tolist()
+    if kept < 0:
         return None
-    row, index = source.new_empty(entries), source.new_empty(entries)
-    run(kernels.sort_edges, [0, 1], *edges, merge_duplicates, by_source, ptr, row, index)
-    kept = int(ptr[-1])
-    if kept < entries:  # copied: a view would hold the memory of the duplicates
-        row, index = row[:kept].clone(), index[:kept].clone()
-    return Sequences(Rows(ptr, row), index, num_sources)
+    if kept < most:  # copied: a view would hold the memory of the duplicates
+        row, index, short_index = row[:kept].copy(), index[:kept].copy(), short_index[:kept].copy()
+    rows = Rows(torch.from_numpy(ptr), torch.from_numpy(row))
+    sequences = Sequences(rows, torch.from_numpy(index), num_sources)
+    sequences.plans["native"] = CpuPlan(sequences, short_ptr, torch.from_numpy(short_index), longest)
+    return sequences
 
 
-def cut_evenly(ptr: Tensor) -> list[int]:
+def cut_evenly(ptr: Tensor, entries: int | None = None) -> list[int]:
     """Rows at which to cut, so that the parts hold about as many entries; a row counts as one more."""
     rows = ptr.numel() - 1
-    parts = min((int(ptr[-1]) + rows) // _ENTRIES_PER_PART, _MOST_PARTS)
+    parts = min(((int(ptr[-1]) if entries is None else entries) + rows) // _ENTRIES_PER_PART, _MOST_PARTS)
     if parts <= 1:
         return [0, rows]
     work = ptr + torch.arange(rows + 1)
@@ -207,27 +223,39 @@ class CpuPlan:
 
     Args:
         sequences (Sequences): The graph's own sequences.
+        ptr (numpy.ndarray): Where their rows start, in few bits, [N + 1].
+        index (torch.Tensor): Their sources, in as few bits, [E].
+        longest (int): The length of the longest row.
     """
 
-    def __init__(self, sequences: Sequences) -> None:
-        self.rows = sequences.rows
-        self.num_sources = sequences.num_sources
-        entries = self.rows.num_entries
-        self.dtype = torch.int32 if max(entries, self.num_sources) <= LARGEST_INT32 else torch.int64
-        self.ptr = self.rows.ptr.to(self.dtype).numpy()
-        self.index = sequences.index.to(self.dtype)
-        self.longest = int(self.rows.length().max()) if self.rows.num_rows else 0
-        self.cuts = cut_evenly(self.rows.ptr)
-        self.source_cuts = cut_evenly(torch.arange(self.num_sources + 1))
+    def __init__(self, sequences: Sequences, ptr: np.ndarray, index: Tensor, longest: int) -> None:
+        self.rows, self.num_sources = sequences.rows, sequences.num_sources
+        self.ptr, self.index, self.longest, self.dtype = ptr, index, longest, index.dtype
+        self.cuts = cut_evenly(self.rows.ptr, self.rows.num_entries)
+
+    @classmethod
+    def of(cls, sequences: Sequences) -> CpuPlan:
+        """The plan of sequences that were not built by a loop."""
+        rows = sequences.rows
+        fits = max(rows.num_entries, sequences.num_sources) <= LARGEST_INT32
+        dtype = torch.int32 if fits else torch.int64
+        longest = int(rows.length().max()) if rows.num_rows else 0
+        return cls(sequences, rows.ptr.to(dtype).numpy(), sequences.index.to(dtype), longest)
+
+    @cached_property
+    def source_cuts(self) -> list[int]:
+        """Where work over the sources is cut."""
+        return cut_evenly(torch.arange(self.num_sources + 1))
 
     @cached_property
     def transposed(self) -> CpuTransposed:
         """The graph by source, in the order of the entries; worked out by the first backward pass."""
         with lasting():
-            ptr = torch.empty(self.num_sources + 1, dtype=self.dtype)
-            target, entry = torch.empty_like(self.index), torch.empty_like(self.index)
-            run(kernels.transpose, [0, 1], self.ptr, self.index, ptr, target, entry)
-            return CpuTransposed(ptr.numpy(), target.numpy(), entry.numpy(), cut_evenly(ptr))
+            index = self.index.numpy()
+            ptr = np.empty(self.num_sources + 1, index.dtype)
+            target, entry = np.empty_like(index), np.empty_like(index)
+            run(kernels.transpose, [0, 1], self.ptr, index, ptr, target, entry)
+            return CpuTransposed(ptr, target, entry, cut_evenly(torch.from_numpy(ptr), index.size))
 
     def with_sources(self, index: Tensor) -> CpuPlan:
         """The plan of the same rows with other sources."""
@@ -248,7 +276,7 @@ def plan_of(sequences: Sequences) -> CpuPlan:
     """The plan of a graph, kept with its sequences."""
     if "native" not in sequences.plans:
         with lasting():
-            sequences.plans["native"] = CpuPlan(sequences)
+            sequences.plans["native"] = CpuPlan.of(sequences)
     return sequences.plans["native"]
 
 
@@ -266,20 +294,24 @@ def layout_of(sequences: Sequences | Layout) -> Layout:
     return Layout(plan, plan.index[order], place)
 
 
-def score_and_place(query: Tensor, key: Tensor, plan: CpuPlan) -> tuple[Tensor, Tensor, Layout]:
+def score_and_place(query: Tensor, key: Tensor, plan: CpuPlan) -> tuple[Tensor, Layout]:
     """Equations 2 to 4 for local neighbours in one pass over the rows: scores them and sorts them.
 
     Returns:
-        Who goes first where scores tie, as whole numbers, the smaller first, [M]; the score of each of the
-        graph's own entries, [E]; and the sequences in their new order.
+        The score of each of the graph's own entries, [E], and the sequences in their new order.
     """
-    own = torch.empty(key.size(0), dtype=_KEY[key.dtype])
-    run(kernels.own_keys, plan.source_cuts, key, own)
     scores = query.new_empty(plan.rows.num_entries)
     layout = Layout(plan, torch.empty_like(plan.index), torch.empty_like(plan.index))
-    given = (query, key, own, plan.ptr, plan.index, plan.longest)
-    run(kernels.arrange, plan.cuts, *given, scores, layout.index, layout.place)
-    return own, scores, layout
+    given = (query, key, plan.ptr, plan.index, plan.longest, scores, _NO_KEYS[key.dtype])
+    run(kernels.arrange, plan.cuts, *given, layout.index, layout.place)
+    return scores, layout
+
+
+def own_keys(key: Tensor, plan: CpuPlan) -> Tensor:
+    """Who goes first where scores tie, as whole numbers, the smaller first, [M]."""
+    own = torch.empty(key.size(0), dtype=_KEY[key.dtype])
+    run(kernels.own_keys, plan.source_cuts, key, own)
+    return own
 
 
 def score_and_rank(
@@ -287,7 +319,7 @@ def score_and_rank(
 ) -> Ranking:
     """Scores each target's neighbours and ranks them. No gradient passes through."""
     plan = sequences.plans.get("native") or plan_of(sequences)
-    _, scores, layout = score_and_place(query.contiguous(), key.contiguous(), plan)
+    scores, layout = score_and_place(query.contiguous(), key.contiguous(), plan)
 
     def find() -> Positions:
         order = layout.order()

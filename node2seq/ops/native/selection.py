@@ -8,7 +8,7 @@ from torch import Tensor
 from node2seq.ops.candidates import Candidates
 from node2seq.ops.native import kernels
 from node2seq.ops.native.candidates import lists_of
-from node2seq.ops.native.runtime import plan_of, run, score_and_place
+from node2seq.ops.native.runtime import own_keys, plan_of, run, score_and_place
 from node2seq.ops.ranking import Positions, Ranking
 from node2seq.ops.sequences import Sequences
 
@@ -33,7 +33,7 @@ def select(
     """
     plan = plan_of(sequences)
     query, key = query.contiguous(), key.contiguous()
-    own, scores, local_order = score_and_place(query, key, plan)
+    own, (scores, local_order) = own_keys(key, plan), score_and_place(query, key, plan)
     limit = torch.as_tensor(threshold, dtype=query.dtype).expand(plan.rows.num_rows).contiguous()
 
     # Row by row in the place of its own sequence: no more come in than go out.

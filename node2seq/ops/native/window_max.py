@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, layout_of, run
+from node2seq.ops.native.runtime import Scratch, is_recorded, layout_of, run
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
 
@@ -31,7 +31,38 @@ def convolve_max(
     With a root, [D, C] or each run's, its product with each node's own row is added, and with it the bias.
     """
     layout = sequences if isinstance(sequences, Layout) else layout_of(sequences)
-    return _ConvolveMax.apply(x, weight, root, bias, layout)  # pyright: ignore[reportReturnType]
+    given = (x, weight, root, bias)
+    if is_recorded(*given):
+        return _ConvolveMax.apply(*given, layout)  # pyright: ignore[reportReturnType]
+    return _convolve(*given, layout)[:2]
+
+
+def _convolve(
+    x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The readout, its winners, and the taps as one matrix, [C, (K + 1) * D]."""
+    plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
+    # One product projects for every tap and for the own rows.
+    taps = torch.cat([*weight.unbind(-3), *([] if root is None else [root.mT])], dim=-1)
+    projected = Scratch((x.size(0), taps.size(-1) // channels, channels), x.dtype)
+    product = torch.bmm if runs else torch.mm
+    by_run = projected.tensor.view(*runs, -1, taps.size(-1))
+    product(x.view(*runs, -1, x.size(-1)) if runs else x, taps, out=by_run)
+    out = x.new_empty(plan.rows.num_rows, channels)
+    winner = torch.empty_like(out, dtype=plan.dtype)
+    added = x.new_empty(0, channels) if bias is None else bias.view(-1, channels)
+    run(
+        kernels.window_max,
+        plan.cuts,
+        kernel_size,
+        projected.tensor,
+        added,
+        plan.ptr,
+        layout.index,
+        out,
+        winner,
+    )
+    return out, winner, taps
 
 
 class _ConvolveMax(torch.autograd.Function):
@@ -41,23 +72,11 @@ class _ConvolveMax(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
     ) -> tuple[Tensor, Tensor]:
-        plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
-        # One product projects for every tap and for the own rows, [C, (K + 1) * D].
-        taps = torch.cat([*weight.unbind(-3), *([] if root is None else [root.mT])], dim=-1)
-        projected = Scratch((x.size(0), taps.size(-1) // channels, channels), x.dtype)
-        product = torch.bmm if runs else torch.mm
-        by_run = projected.tensor.view(*runs, -1, taps.size(-1))
-        product(x.view(*runs, -1, x.size(-1)), taps, out=by_run)
-        out = x.new_empty(plan.rows.num_rows, channels)
-        winner = torch.empty(out.shape, dtype=plan.dtype)
-        given = (kernel_size, projected.tensor, plan.ptr, layout.index)
-        run(kernels.window_max, plan.cuts, *given, out, winner)
-        del projected, by_run, given
-        if bias is not None:
-            out.view(*runs, -1, channels).add_(bias.unsqueeze(-2))
+        out, winner, taps = _convolve(x, weight, root, bias, layout)
         ctx.save_for_backward(x, taps, winner)
-        ctx.layout, ctx.kernel_size = layout, kernel_size
+        ctx.layout, ctx.kernel_size = layout, weight.size(-3)
         ctx.mark_non_differentiable(winner)
+        ctx.set_materialize_grads(False)  # no zeros for the winners
         return out, winner
 
     @staticmethod

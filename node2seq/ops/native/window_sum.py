@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, layout_of, run
+from node2seq.ops.native.runtime import Scratch, is_recorded, layout_of, run
 from node2seq.ops.native.window_max import split_taps
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
@@ -33,7 +33,28 @@ def convolve_sum(
     With a root, [D, C] or each run's, its product with each node's own row is added, and with it the bias.
     """
     layout = sequences if isinstance(sequences, Layout) else layout_of(sequences)
-    return _ConvolveSum.apply(x, weight, root, bias, layout, is_mean)  # pyright: ignore[reportReturnType]
+    if is_recorded(x, weight, root, bias):
+        return _ConvolveSum.apply(x, weight, root, bias, layout, is_mean)  # pyright: ignore[reportReturnType]
+    return _convolve(x, _matrix(weight, root), bias, layout, weight.size(-3), is_mean)
+
+
+def _matrix(weight: Tensor, root: Tensor | None) -> Tensor:
+    """The taps and the root as one matrix for one product, [(K + 1) * C, D]."""
+    taps = weight.flatten(-3, -2)
+    return taps if root is None else torch.cat([taps, root.mT], dim=-2)
+
+
+def _convolve(
+    x: Tensor, taps: Tensor, bias: Tensor | None, layout: Layout, kernel_size: int, is_mean: bool
+) -> Tensor:
+    plan, (*runs, _, channels) = layout.plan, taps.shape
+    summed = Scratch((plan.rows.num_rows, taps.size(-2) // x.size(-1), x.size(-1)), x.dtype)
+    given = (kernel_size, is_mean, x.contiguous(), plan.ptr, layout.index)
+    run(kernels.window_sum, plan.cuts, *given, summed.tensor)
+    out = summed.tensor.view(*runs, -1, taps.size(-2)) @ taps
+    if bias is not None:
+        out.add_(bias.unsqueeze(-2) if runs else bias)
+    return out.view(-1, channels) if runs else out
 
 
 class _ConvolveSum(torch.autograd.Function):
@@ -49,20 +70,10 @@ class _ConvolveSum(torch.autograd.Function):
         layout: Layout,
         is_mean: bool,
     ) -> Tensor:
-        plan, x, (*runs, kernel_size, _, channels) = layout.plan, x.contiguous(), weight.shape
-        # One product for every tap and for the own rows, [(K + 1) * C, D].
-        taps = weight.flatten(-3, -2)
-        taps = taps if root is None else torch.cat([taps, root.mT], dim=-2)
+        x, taps = x.contiguous(), _matrix(weight, root)
         ctx.save_for_backward(x, taps)
-        ctx.layout, ctx.readout = layout, (kernel_size, is_mean)
-        summed = Scratch((plan.rows.num_rows, taps.size(-2) // x.size(-1), x.size(-1)), x.dtype)
-        run(kernels.window_sum, plan.cuts, *ctx.readout, x, plan.ptr, layout.index, summed.tensor)
-        by_run = summed.tensor.view(*runs, -1, taps.size(-2))
-        out = by_run @ taps
-        del summed, by_run
-        if bias is not None:
-            out.add_(bias.unsqueeze(-2))
-        return out.view(-1, channels)
+        ctx.layout, ctx.readout = layout, (weight.size(-3), is_mean)
+        return _convolve(x, taps, bias, layout, *ctx.readout)
 
     @staticmethod
     @once_differentiable

@@ -45,7 +45,7 @@ def step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> l
 def test_tables_hand_on_their_memory(monkeypatch):
     tables = native.runtime
     monkeypatch.setattr(tables, "_kept", {})
-    monkeypatch.setattr(tables, "_MOST_BYTES", 100)
+    monkeypatch.setattr(tables, "_MOST_BYTES", 200)
     first, second = tables.Scratch((2, 5), torch.float64), tables.Scratch((5,), torch.float32)
     places = [table.tensor.data_ptr() for table in (first, second)]
     assert places[0] != places[1]
@@ -54,8 +54,8 @@ def test_tables_hand_on_their_memory(monkeypatch):
     assert (small.tensor.shape, small.tensor.dtype) == ((3,), torch.int32)
     assert [table.tensor.data_ptr() for table in (large, small)] == places
     del small, large
-    assert [memory.numel() for memory in tables._kept.values()] == [20, 80]
-    too_large = tables.Scratch((101,), torch.uint8)
+    assert [memory.numel() for memory in tables._kept.values()] == [64, 128]
+    too_large = tables.Scratch((201,), torch.uint8)
     del too_large
     assert not tables._kept
 
