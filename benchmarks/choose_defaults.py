@@ -33,7 +33,7 @@ from node2seq.data.encoding import standardize
 from node2seq.data.families import FAMILIES, draw_graph
 from node2seq.environment import describe, pick_device
 from node2seq.recipes import recipe_for
-from node2seq.recipes.choose import Kind, kind_of, sizes_of
+from node2seq.recipes.choose import Kind, kind_of, sizes_of_split
 from node2seq.storage import append_line, make_folder, read_lines
 from node2seq.train.many import Training, train_many
 from node2seq.train.metrics import fitting_metric
@@ -228,7 +228,7 @@ def metric_of(data: Data) -> str:
 
 def kind(name: str, data: Data) -> Kind:
     """The kind of a graph by the labels of a split that no measured run uses."""
-    return kind_of(sizes_of(data, split_of(name, data, SWEEP_SEEDS[0]).train))
+    return kind_of(sizes_of_split(data, split_of(name, data, SWEEP_SEEDS[0]).train))
 
 
 def sweep(
@@ -277,7 +277,9 @@ def chosen(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> str:
     return next(iter(shortfalls(rows, kind, without)))
 
 
-def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None) -> None:
+def measure(
+    path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None, share: tuple[int, int]
+) -> None:
     """Train each set with what the others choose, with every layer inside, and a plain GCN beside them."""
     for name, data in unpack(path, graphs or tuple(SETS)):
         own = kind(name, data)
@@ -291,7 +293,7 @@ def measure(path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] 
             for layer in LAYERS
         ]
         todo.append(({"candidate": "default"}, "gcn", recipe_for("gcn").updated(metric=metric)))
-        train(rows, "measure", name, data.to(str(device)), todo, MEASURE_SEEDS)
+        train(rows, "measure", name, data.to(str(device)), todo[share[0] :: share[1]], MEASURE_SEEDS)
 
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
@@ -418,11 +420,10 @@ def main() -> None:
     rows, only = Rows(options.rows, device, options.commit), options.only and options.only.split(",")
     if options.stage == "choose":
         show(rows, options.page)
-    elif options.stage == "measure":
-        measure(options.graphs, rows, device, only)
     else:
         number, of = map(int, options.share.split("/"))
-        sweep(options.graphs, rows, device, only, (number, of))
+        stage = {"sweep": sweep, "measure": measure}[options.stage]
+        stage(options.graphs, rows, device, only, (number, of))
 
 
 if __name__ == "__main__":

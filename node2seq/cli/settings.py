@@ -168,7 +168,7 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     usual = settings_for(data, class_weights=weights)
     ordered = options_for_order(model, source.carried)
     values = usual | ordered | file.options | file.settings | normalize | assigned | flags
-    sizes = sizes_of(data)
+    sizes = sizes_of(data, file.split_rule, seed)
     own = _recipe(variant, model, source.name, sizes, values)
     # What is compared is chosen by the same metric.
     shared = usual | normalize | {"metric": own["settings"].metric} | flags

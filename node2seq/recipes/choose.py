@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.splits import labelled
+from node2seq.data.splits import labelled, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS, Network
 from node2seq.nn.models.residual import ResidualNetwork
@@ -48,7 +48,8 @@ class GraphSizes:
         features: Columns of the features.
         classes: Classes; 1 where a number is predicted.
         labels: Training nodes.
-        homophily: That of the edges between training nodes (:func:`adjusted_homophily`), if it is known.
+        homophily: That of the edges between training nodes (:func:`adjusted_homophily`). None: there are too
+            few to tell. 0: no outputs are to be smoothed.
     """
 
     features: int
@@ -60,45 +61,63 @@ class GraphSizes:
 Kind = Literal["narrow", "wide", "wide, homophilous"]
 
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
-TYPICAL = GraphSizes(features=1000, classes=5, labels=1000)
+TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, homophily=0.0)
 
-# The candidates "max-deep/light" and "ranks-deep/strong-fast" of the sweep; "layer": for Node2SeqConv alone.
-_NARROW: dict[str, dict[str, Any]] = {
-    "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.2, "input_dropout": 0.0},
-    "layer": {},
-    "settings": {"lr": 0.003, "weight_decay": 0.0},
+# What the sweep chose for each kind; "layer": for Node2SeqConv alone.
+_RULE: dict[Kind, dict[str, dict[str, Any]]] = {
+    "narrow": {
+        "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.5, "input_dropout": 0.0},
+        "layer": {"readout": "ranks"},
+        "settings": {"lr": 0.003, "weight_decay": 1e-4},
+    },
+    "wide": {
+        "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
+        "layer": {},
+        "settings": {"lr": 0.003, "weight_decay": 5e-4},
+    },
+    "wide, homophilous": {
+        "options": {
+            "hidden_channels": 64,
+            "num_layers": 2,
+            "dropout": 0.5,
+            "input_dropout": 0.5,
+            "smoothing": 10,
+            "teleport": 0.1,
+        },
+        "layer": {"readout": "mean", "taps": "depthwise"},
+        "settings": {"lr": 0.003, "weight_decay": 5e-4, "averaging": 0.97},
+    },
 }
-_WIDE_FEATURES: dict[str, dict[str, Any]] = {
-    "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.5, "input_dropout": 0.5},
-    "layer": {"readout": "ranks"},
-    "settings": {"lr": 0.01, "weight_decay": 5e-4},
-}
 
 
-def sizes_of(data: Data | None, train: Tensor | None = None) -> GraphSizes:
+def sizes_of(data: Data | None, rule: str | None = None, seed: int = 0) -> GraphSizes:
     """What the rule looks at; of a graph that was not read, the sizes of a benchmark set.
 
     Args:
         data: The graph.
-        train: The training nodes, if not those of its mask; no other label has a part in the homophily.
+        rule: How its nodes are split, as :func:`node2seq.data.make_split` takes it.
+        seed: Which split of that rule: only labels of training nodes are looked at.
     """
     if data is None or not isinstance(data.y, Tensor) or not bool(labelled(data.y).any()):
         return TYPICAL
-    features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
-    if train is None and (mask := data.get("train_mask")) is not None:
-        train = mask.nonzero().view(-1)
-    if train is None:
-        return GraphSizes(features, outputs, int(labelled(data.y).sum()) * 3 // 5)
-    return GraphSizes(features, outputs, train.numel(), _homophily(data, train))
+    return sizes_of_split(data, make_split(data, rule, seed).train)
+
+
+def sizes_of_split(data: Data, train: Tensor) -> GraphSizes:
+    """What the rule looks at where the training nodes are known."""
+    assert isinstance(data.y, Tensor)
+    outputs = task_for(data.y).outputs(data.y)
+    return GraphSizes(data.num_node_features, outputs, train.numel(), _homophily(data, train))
 
 
 def _homophily(data: Data, train: Tensor) -> float | None:
-    """The adjusted homophily among training nodes; None where classes or edges are too few to tell."""
+    """The adjusted homophily among training nodes; None where edges are too few to tell, and 0 where targets
+    are no classes, or where edges have weights, which may be negative, or an order, which may be of time."""
     labels = data.y
     if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point():
-        return None
-    if data.edge_index is None:
-        return None
+        return 0.0
+    if data.edge_index is None or any(data.get(name) is not None for name in ("edge_weight", "edge_order")):
+        return 0.0
     y = torch.full_like(labels, -1)
     y[train] = labels[train]
     source, target = data.edge_index
@@ -145,7 +164,7 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
     if "edge_order" not in carried or "order" not in option_types(model):
         return {}
     # Windows that slide over the order forget where a neighbour stood; ranks do not.
-    readout = {"readout": "ranks"} if model == "residual-node2seq" else {}
+    readout = {"readout": "ranks", "taps": "full"} if model == "residual-node2seq" else {}
     return {"order": "edge", **readout}
 
 
@@ -160,7 +179,7 @@ def kind_of(graph: GraphSizes) -> Kind:
 
 def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
-    chosen = _NARROW if kind_of(graph) == "narrow" else _WIDE_FEATURES
+    chosen = _RULE[kind_of(graph)]
     options = chosen["options"] | (chosen["layer"] if model == "residual-node2seq" else {})
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     return recipe(options, training, source=_SOURCE)

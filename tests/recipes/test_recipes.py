@@ -8,7 +8,7 @@ from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
 from node2seq.nn.models.registry import complete
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
-from node2seq.recipes.choose import TYPICAL, GraphSizes, kind_of, sizes_of
+from node2seq.recipes.choose import TYPICAL, GraphSizes, kind_of, sizes_of, sizes_of_split
 from node2seq.train.settings import recipe
 
 CASES = [
@@ -60,26 +60,47 @@ def test_every_other_model_takes_the_default(model: str):
 
 
 @pytest.mark.parametrize("model", sorted(BLOCKS))
-@pytest.mark.parametrize("features", [6, 5000])
-def test_residual_blocks_are_trained_by_one_rule_whatever_is_inside(model: str, features: int):
-    sizes = GraphSizes(features, classes=5, labels=600)
+@pytest.mark.parametrize(
+    ("features", "homophily", "of_the_layer"),
+    [
+        (6, 0.9, {"readout": "ranks"}),
+        (5000, 0.1, {}),
+        (5000, 0.9, {"readout": "mean", "taps": "depthwise"}),
+    ],
+)
+def test_residual_blocks_are_trained_by_one_rule_whatever_is_inside(
+    model: str, features: int, homophily: float, of_the_layer: dict[str, str]
+):
+    sizes = GraphSizes(features, classes=5, labels=600, homophily=homophily)
     recipe = recipe_for(model, sizes=sizes)
     complete(model, recipe.options, "recipe")
     ours = recipe_for("residual-node2seq", sizes=sizes)
     assert recipe.settings == ours.settings
-    of_the_layer = {"readout": "ranks"} if features == 5000 else {}
     assert ours.options == {**recipe.options, **of_the_layer}
     assert recipe != recipe_for(model, sizes=GraphSizes(5006 - features, classes=5, labels=600))
+    assert ("smoothing" in recipe.options) == (features == 5000 and homophily > 0.5)
     assert recipe.settings.patience is not None
 
 
 def test_what_a_rule_looks_at_is_read_off_the_graph():
     y = torch.tensor([0, 1, 2, -1, 0, 1, 2, 2, 1, 0, 1])
-    data = Data(x=torch.zeros(11, 7), y=y)
-    assert sizes_of(data) == GraphSizes(features=7, classes=3, labels=6)
-    data.train_mask = y == 2
+    data = Data(x=torch.zeros(11, 7), y=y, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    assert sizes_of(data) == GraphSizes(features=7, classes=3, labels=make_split(y).train.numel())
+    data.train_mask, data.val_mask, data.test_mask = y == 2, y == 1, y == 0
     assert sizes_of(data).labels == 3
     assert sizes_of(None) == sizes_of(Data(x=torch.zeros(3, 7))) == TYPICAL
+
+
+@pytest.mark.parametrize("name", ["edge_weight", "edge_order"])
+def test_outputs_are_not_smoothed_over_edges_that_carry_something(name: str):
+    y = torch.tensor([0, 1]).repeat(60)
+    edge_index = torch.stack([torch.arange(120), (torch.arange(120) + 2) % 120])
+    data = Data(x=torch.zeros(120, 300), y=y, edge_index=edge_index)
+    assert kind_of(sizes_of(data)) == "wide, homophilous"
+    data[name] = torch.rand(120)
+    assert kind_of(sizes_of(data)) == "wide"
+    numbers = Data(x=data.x, y=torch.rand(120), edge_index=edge_index)
+    assert kind_of(sizes_of(numbers)) == "wide"
 
 
 def test_homophily_is_that_of_training_nodes_alone():
@@ -90,11 +111,11 @@ def test_homophily_is_that_of_training_nodes_alone():
     train = torch.arange(80)
     for edge_index, expected in ((same, 1.0), (other, -1.0)):
         data = Data(x=torch.zeros(120, 300), y=y, edge_index=edge_index)
-        assert sizes_of(data, train).homophily == pytest.approx(expected, abs=0.01)
+        assert sizes_of_split(data, train).homophily == pytest.approx(expected, abs=0.01)
         data.y = torch.where(everyone < 80, y, 0)  # labels that training does not know
-        assert sizes_of(data, train).homophily == pytest.approx(expected, abs=0.01)
-        assert kind_of(sizes_of(data, train)) == ("wide, homophilous" if expected > 0 else "wide")
-        assert sizes_of(data, train[:20]).homophily is None, "a homophily of a handful of edges"
+        assert sizes_of_split(data, train).homophily == pytest.approx(expected, abs=0.01)
+        assert kind_of(sizes_of_split(data, train)) == ("wide, homophilous" if expected > 0 else "wide")
+        assert sizes_of_split(data, train[:20]).homophily is None, "a homophily of a handful of edges"
     assert kind_of(GraphSizes(20, 2, 80, 1.0)) == "narrow"
     assert kind_of(GraphSizes(300, 2, 20, None)) == "wide, homophilous"
 
