@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from node2seq.data import NAMES
+from node2seq.data import NAMES, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
