@@ -29,6 +29,9 @@ from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences
 
 # Above that share of values that are not zero a dense product is faster.
 _LARGEST_SHARE = 0.1
+# Products run over a row in one go: over longer ones they lose more than twice what a convolution loses, so
+# that long rows are cut into parts.
+_LONGEST_ROW = 64
 # So many rows tell dense features from others before all of them are looked at.
 _PROBED_ROWS = 1000
 
@@ -253,3 +256,12 @@ def _batch_norm(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
         norm.eps,
     )
     return out.view(nodes, runs, channels).transpose(0, 1)
+
+
+def multiply_in_parts(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows times a matrix, or each run's rows times its own, added up over parts of the rows."""
+    parts = zip(rows.split(_LONGEST_ROW, -1), matrix.split(_LONGEST_ROW, -2), strict=True)
+    out = torch.matmul(*next(parts))
+    for part in parts:
+        out = out.baddbmm_(*part) if matrix.dim() == 3 else out.addmm_(*part)
+    return out

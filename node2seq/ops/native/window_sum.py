@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from node2seq.ops.linear import multiply_in_parts
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import Scratch, is_recorded, layout_of, run
 from node2seq.ops.native.window_max import split_taps
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences
-
-# Products run over a row in one go: over longer ones they lose more than twice what a convolution loses, so
-# that long rows are cut into parts.
-_LONGEST_ROW = 64
 
 
 def convolve_sum(
@@ -100,12 +97,3 @@ class _ConvolveSum(torch.autograd.Function):
         del table, by_run
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None, None
-
-
-def multiply_in_parts(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Rows times a matrix, or each run's rows times its own, added up over parts of the rows."""
-    parts = zip(rows.split(_LONGEST_ROW, -1), matrix.split(_LONGEST_ROW, -2), strict=True)
-    out = torch.matmul(*next(parts))
-    for part in parts:
-        out = out.baddbmm_(*part) if matrix.dim() == 3 else out.addmm_(*part)
-    return out
