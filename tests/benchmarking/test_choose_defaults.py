@@ -64,6 +64,7 @@ def test_graphs_are_packed_as_they_are_trained_on(script: ModuleType, command: C
     assert torch.bincount(hubs[few.train]).tolist() == [script.FEW_LABELS] * (int(hubs.max()) + 1)
 
 
+@pytest.mark.slow
 def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path: Path):
     command("pack")
     rows = command("sweep")

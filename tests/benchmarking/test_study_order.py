@@ -75,6 +75,7 @@ def rows(small: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return rows
 
 
+@pytest.mark.slow
 def test_every_case_is_chosen_on_validation_nodes_and_then_measured(small: Any, rows: Path):
     found = list(read_lines(rows))
     assert not [row["error"] for row in found if "error" in row]
@@ -94,6 +95,7 @@ def test_every_case_is_chosen_on_validation_nodes_and_then_measured(small: Any, 
     assert of_time == {"roc-auc"}
 
 
+@pytest.mark.slow
 def test_the_best_candidate_is_chosen_and_runs_are_not_repeated(
     small: Any, rows: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -133,6 +135,7 @@ def test_a_test_figure_needs_a_complete_grid(
     assert not (tmp_path / "none.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_the_page_is_rendered_from_rows(small: Any, rows: Path, tmp_path: Path):
     run(small, "page", "--rows", str(rows), "--page", str(tmp_path / "order.md"))
     text = (tmp_path / "order.md").read_text(encoding="utf-8")
@@ -148,6 +151,7 @@ def test_the_page_is_rendered_from_rows(small: Any, rows: Path, tmp_path: Path):
     assert "There are no runs yet." in (tmp_path / "order.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_committed_rows_say(study: Any, tmp_path: Path):
     rows = ROOT / "results" / "order.jsonl"
     run(

@@ -26,6 +26,7 @@ def test_there_are_as_many_as_we_think():
     assert len(OTHERS) == 8
 
 
+@pytest.mark.slow
 def test_examples(cli, real_data, tmp_path: Path):
     real_data("cora-r", load)
     real_data("texas", load)

@@ -49,6 +49,7 @@ def f1(true: np.ndarray, found: np.ndarray) -> np.ndarray:
     return 2 * (true & found).sum(0) / (true.sum(0) + found.sum(0))
 
 
+@pytest.mark.slow
 def test_columns_of_zeros_and_ones_are_several_labels(cli, people):
     done = cli(
         "train", *FILES, "--label", "art,music,sport", *QUICK, "--baseline", "residual-gcn", "--out", "run"

@@ -52,6 +52,7 @@ def write_times(times: list[str], name: str = "payments.csv") -> None:
     pl.read_csv("payments.csv").with_columns(pl.Series("time", times)).write_csv(name)
 
 
+@pytest.mark.slow
 def test_the_label_that_follows_from_the_latest_neighbour_is_learned(cli, files) -> None:
     done = cli("train", *FILES, *BY_TIME, "--epochs", "60", "--seed", "1", "--json")
     assert done.status == 0, done.err

@@ -73,6 +73,7 @@ def test_shuffled_rows_and_string_ids_are_predicted_the_same(cli, texas, tmp_pat
     assert np.allclose(found.select(classes).to_numpy(), own.select(classes).to_numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_ten_percent_new_nodes_on_cora_are_all_predicted(cli, real_data):
     cora = real_data("cora-r", load)
     short = ("--epochs", "2", "--set", "hidden_channels=4")
@@ -180,6 +181,7 @@ def people(folder: Path, scale: float = 1.0) -> None:
     polars.DataFrame({"source": alike[:, 0], "target": alike[:, 1]}).write_csv(folder / "edges.csv")
 
 
+@pytest.mark.slow
 def test_unscaled_columns_and_unequal_classes_are_learned(cli, tmp_path: Path):
     people(tmp_path)
     epochs = ("--epochs", "40", "--set", "hidden_channels=16")

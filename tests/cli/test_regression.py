@@ -33,6 +33,7 @@ def homes(cli) -> np.ndarray:
     return prices
 
 
+@pytest.mark.slow
 def test_a_column_of_many_numbers_is_predicted_as_numbers(cli, homes):
     done = cli("train", *FILES, *QUICK, "--baseline", "residual-gcn", "--out", "run")
     assert done.status == 0, done.err
@@ -99,6 +100,7 @@ def test_the_absolute_error_is_a_loss_and_a_metric(cli, homes):
     assert "val_accuracy" not in epochs[0]
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_with_the_same_bits(cli, homes):
     whole = Path(cli("train", *FILES, *QUICK, "--json", "--out", "whole").json["run"])
 

@@ -235,6 +235,7 @@ def test_it_is_told_which_cells_were_searched_again() -> None:
     assert "fell short" not in text
 
 
+@pytest.mark.slow
 def test_the_committed_rows_say_what_was_found() -> None:
     """Rows that change this change what the README says of the layer too."""
     store = RowStore(ROOT / "results")

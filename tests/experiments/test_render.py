@@ -63,6 +63,7 @@ def test_the_same_rows_give_the_same_bytes_in_any_order(tmp_path: Path) -> None:
         assert a.read_bytes() == b.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_committed_rows_give(tmp_path: Path) -> None:
     (path,) = render(ROOT / "results", tmp_path)
     assert path.read_bytes() == (ROOT / "docs/results.md").read_bytes()

@@ -129,6 +129,7 @@ def test_a_dropout_twice_in_a_pass(p: float | Tensor, reentrant: bool) -> None:
     assert_as_without(Twice(p), checkpointed(reentrant), 2)
 
 
+@pytest.mark.slow
 @reentrant
 def test_compiled_twice_in_a_pass(reentrant: bool) -> None:
     for place in (compiled_within, compiled_around):

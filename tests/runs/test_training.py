@@ -72,6 +72,7 @@ def test_a_small_graph_takes_one_thread_so_that_bits_do_not_depend_on_their_numb
     assert weights(tmp_path / "1") == weights(tmp_path / "2")
 
 
+@pytest.mark.slow
 def test_a_large_graph_takes_all_threads(monkeypatch: pytest.MonkeyPatch, karate: RunConfig, tmp_path: Path):
     monkeypatch.setattr("node2seq.environment._FEW_ENTRIES", 10)
     before, seen = torch.get_num_threads(), set()

@@ -177,6 +177,7 @@ write_bytes(Path(sys.argv[1]), b"x" * 5000)
 """
 
 
+@pytest.mark.slow
 def test_a_write_that_really_runs_out_of_room(tmp_path: Path):
     path = tmp_path / "x.bin"
     write_bytes(path, b"old")

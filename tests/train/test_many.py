@@ -109,7 +109,13 @@ def assert_same(outcome: TrainingOutcome, result: FitResult, model: nn.Module) -
             assert torch.allclose(weight, alone[name], rtol=0, atol=close), name
 
 
-@pytest.mark.parametrize("case", OPTIONS)
+# Each kind of layer, readout and network once; what differs from these in one option is slow.
+QUICK = ("node2seq", "mean", "non-local", "plus", "gcn", "gat", "mlp", "residual-node2seq")
+
+
+@pytest.mark.parametrize(
+    "case", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OPTIONS]
+)
 def test_each_run_ends_where_it_ends_alone(data, case):
     runs = trainings(data, case, optimizer="nadam" if case == "lgcn" else "adam")
     outcomes = train_many(data, runs, keep_models=True)

@@ -37,6 +37,7 @@ def _forget_compiled_code():
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "readout", ["max", pytest.param("mean", marks=slow), pytest.param("ranks", marks=slow)]
 )
@@ -169,6 +170,7 @@ EDGE_LAYERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "both" else pytest.param(name, marks=slow) for name in EDGE_LAYERS]
 )
@@ -326,6 +328,7 @@ class _Sized(torch.nn.Module):
         return self.conv(x, edges, size=(x.size(0), None))
 
 
+@pytest.mark.slow
 def test_a_size_that_is_traced():
     _assert_compiles(_Sized(), "aot_eager")
     nodes = {0: torch.export.Dim.DYNAMIC}
