@@ -10,8 +10,9 @@ from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import SplitLike
+from node2seq.train.minibatch import BatchTrainer
 from node2seq.train.progress import EpochRecord, FitResult
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.trainer import Trainer
 
 
@@ -26,13 +27,26 @@ class Fitter:
         split: Indices of training, validation and test nodes.
         settings: How to train.
         capture: Whether epochs may be replayed as a CUDA graph; the bits are the same.
+        batches: Train a network of this package on mini-batches of these sizes; None: on the full batch.
+        seed: What mini-batches are a function of, besides the epoch.
     """
 
     def __init__(
-        self, model: nn.Module, data: Data, split: SplitLike, settings: TrainSettings, *, capture: bool = True
+        self,
+        model: nn.Module,
+        data: Data,
+        split: SplitLike,
+        settings: TrainSettings,
+        *,
+        capture: bool = True,
+        batches: BatchSettings | None = None,
+        seed: int = 0,
     ) -> None:
         self.model, self.settings = model, settings
-        self._trainer = Trainer(model, data, [split], [settings], capture=capture)
+        if batches is None:
+            self._trainer = Trainer(model, data, [split], [settings], capture=capture)
+        else:
+            self._trainer = BatchTrainer(model, data, split, settings, batches, seed)
         (self._run,) = self._trainer.runs
 
     @property
@@ -101,6 +115,8 @@ def fit(
     settings: TrainSettings | None = None,
     *,
     on_epoch: Callable[[EpochRecord], None] | None = None,
+    batches: BatchSettings | None = None,
+    seed: int = 0,
 ) -> FitResult:
     """Train ``model``, leave it with the weights of its best epoch, and measure it.
 
@@ -113,8 +129,10 @@ def fit(
         split: See :class:`Fitter`.
         settings: How to train; the defaults of :class:`TrainSettings` if left out.
         on_epoch: Called after every epoch.
+        batches: See :class:`Fitter`.
+        seed: See :class:`Fitter`.
     """
-    fitter = Fitter(model, data, split, settings or TrainSettings())
+    fitter = Fitter(model, data, split, settings or TrainSettings(), batches=batches, seed=seed)
     while not fitter.done:
         record = fitter.step()
         if on_epoch is not None:

@@ -36,9 +36,12 @@ class SplitLike(Protocol):
     def test(self) -> Tensor: ...  # noqa: D102
 
 
-def graph_tensors(model: nn.Module, data: Data, needs_labels: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x, edge_index and y on the model's device, after checking that they are there and fit."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+def graph_tensors(
+    model: nn.Module, data: Data, needs_labels: bool = True, device: torch.device | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x, edge_index and y, checked, on a device: the model's by default."""
+    if device is None:
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
     x, edge_index, y = data.x, data.edge_index, data.y
     if x is None or edge_index is None:
         missing = "x" if x is None else "edge_index"

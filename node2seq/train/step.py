@@ -6,8 +6,10 @@ All parameters are one vector, and the number of the step is on the device: few 
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -88,6 +90,19 @@ class Objective:
             loss = loss + self._options["consistency"].to(loss.dtype) * self._disagreement(views)
         return loss
 
+    def of_batch(self, nodes: Tensor, y: Tensor) -> Objective:
+        """The objective of one run on the outputs of some of its training nodes, with the same weights.
+
+        Args:
+            nodes: Their ids.
+            y: The labels of all nodes.
+        """
+        taken = copy.copy(self)
+        taken.train = Part([torch.arange(nodes.numel(), device=y.device)], y[nodes], self.train.task)
+        ordered, place = self.train.nodes[0].sort()
+        taken._weight = self._weight[:, place[torch.searchsorted(ordered, nodes)]]
+        return taken
+
     def _supervised(self, logits: Tensor) -> Tensor:
         logits = self.train.of(logits)
         loss = self.train.task.loss(logits, self.train.labels)
@@ -141,6 +156,11 @@ class Optimizer(ABC):
             "second": torch.zeros_like(self._lr),
             "step": step,
         }
+
+    @property
+    def steps(self) -> Tensor:
+        """How many steps were taken, a whole number on the device."""
+        return self._state["step"].long()
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -234,6 +254,21 @@ class WeightAverages:
         by_id = {id(p): average for p, average in zip(self._parameters, self.tensors, strict=True)}
         named = model.named_parameters(remove_duplicate=False)
         return {name: by_id[id(p)] for name, p in named if id(p) in by_id}
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The parameters are their averages while this lasts."""
+        pairs = list(zip(self._parameters, self.tensors, strict=True))
+        kept = [parameter.detach().clone() for parameter, _ in pairs]
+        try:
+            with torch.no_grad():
+                for parameter, average in pairs:
+                    parameter.copy_(average)
+            yield
+        finally:
+            with torch.no_grad():
+                for (parameter, _), own in zip(pairs, kept, strict=True):
+                    parameter.copy_(own)
 
     def discard(self) -> None:
         """Forget them: from now on the weights themselves count."""

@@ -61,13 +61,17 @@ class Trainer:
         self._started = time.monotonic()
         self.stacked = not isinstance(model, nn.Module)
         self.model = model if isinstance(model, nn.Module) else stack(model)
+        self._read_graph(data)
+        self.runs = [RunProgress(split, self.y, own) for split, own in zip(splits, settings, strict=True)]
+        self._together, self._folds, self._capture = len(self.runs), folds, capture
+        self._build()
+
+    def _read_graph(self, data: Data) -> None:
+        """Keep what the model reads of the graph, where it reads it."""
         x, self.edge_index, self.y = graph_tensors(self.model, data)
         check_features(x)
         self.edge_values = edge_values(self.model, data)
-        self.runs = [RunProgress(split, self.y, own) for split, own in zip(splits, settings, strict=True)]
         self.x = features_for(self.model, x)
-        self._together, self._folds, self._capture = len(self.runs), folds, capture
-        self._build()
 
     def _build(self) -> None:
         """Set up the first epoch of :attr:`runs` with the weights of :attr:`model`."""
@@ -128,17 +132,26 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         self.model.train()
+        losses = self._train_epoch()
+        # The averages stand in the place of the weights that they are averages of.
+        weights = self.model.state_dict() | self._averages.by_name(self.model)
+        self._stopping.update(losses, self.logits(), weights)
+
+    def _train_epoch(self) -> Tensor:
+        """Take the steps of an epoch, of which the full batch has one; the loss of each run, [R]."""
         self._optimizer.zero_grad()
         views = [self._call(self.model) for _ in range(self.runs[0].settings.views)]
         if self.epoch == 0:
             self._check_logits(views[0])
-        losses = self._objective(views)
+        return self._step(self._objective, views, self._stopping.state["epoch"])
+
+    def _step(self, objective: Objective, views: Sequence[Tensor], number: Tensor) -> Tensor:
+        """Take one step, the ``number``-th; the loss of each run, [R]."""
+        losses = objective(views)
         losses.sum().backward()  # each run's parameters see its own loss alone
         self._optimizer.step()
-        self._averages.update(self._stopping.state["epoch"])
-        # The averages stand in the place of the weights that they are averages of.
-        weights = self.model.state_dict() | self._averages.by_name(self.model)
-        self._stopping.update(losses.detach(), self.logits(), weights)
+        self._averages.update(number)
+        return losses.detach()
 
     def _call(self, model: Callable[..., Tensor]) -> Tensor:
         logits = model(self.x, self.edge_index, **self.edge_values)

@@ -1,0 +1,74 @@
+"""One run on mini-batches: the same trainer, with a step for each batch of training nodes.
+
+Validation, early stopping, checkpoints and results are those of the full batch. What the weights give is
+worked out exactly, layer by layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from node2seq.nn.models.network import Network
+from node2seq.train.batches import BatchGraph, MiniBatches, check_batches
+from node2seq.train.inputs import SplitLike, check_features, edge_values, graph_tensors
+from node2seq.train.layerwise import infer_by_layers
+from node2seq.train.settings import BatchSettings, TrainSettings
+from node2seq.train.trainer import Trainer, infer
+
+
+class BatchTrainer(Trainer):
+    """Trains one network on mini-batches; the graph stays in main memory.
+
+    Args:
+        model: A network of this package.
+        data: See :class:`Trainer`.
+        split: The nodes of the run.
+        settings: How it is trained. What views disagree about is counted on the nodes of a batch.
+        batches: The sizes of the batches.
+        seed: What is drawn is a function of it, the epoch and the nodes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        split: SplitLike,
+        settings: TrainSettings,
+        batches: BatchSettings,
+        seed: int = 0,
+    ) -> None:
+        check_batches(model, batches, edge_values(model, data))
+        super().__init__(model, data, [split], [settings], capture=False)
+        train = self.runs[0].nodes["train"].cpu()
+        self._batches = MiniBatches(self._graph, train, batches, seed)
+
+    def _read_graph(self, data: Data) -> None:
+        x, edge_index, y = graph_tensors(self.model, data, device=torch.device("cpu"))
+        check_features(x)
+        self.x, self.edge_index, self.edge_values = x, edge_index, {}
+        assert isinstance(self.model, Network)
+        self._graph = BatchGraph.of(self.model, data)
+        self.y = y.to(next(self.model.parameters()).device)
+
+    def _train_epoch(self) -> Tensor:
+        device, views = self.y.device, self.runs[0].settings.views
+        total, count = torch.zeros(1, dtype=torch.float64, device=device), 0
+        for part, x in self._batches.of_epoch(self.epoch):
+            part, x = part.to(device), x.to(device)
+            seeds = part.n_id[part.seeds]
+            self._optimizer.zero_grad()
+            outputs = [self.model(x, part.edges, n_id=part.n_id)[part.seeds][None] for _ in range(views)]
+            if self.epoch == 0 and not count:
+                self.task.check_outputs(outputs[0], self.y)
+            losses = self._step(self._objective.of_batch(seeds, self.y), outputs, self._optimizer.steps)
+            total += losses.double() * seeds.numel()
+            count += seeds.numel()
+        return total / count
+
+    def logits(self) -> Tensor:
+        """What validation sees now, [1, N, classes]."""
+        device = self.y.device
+        with self._averages.in_place():  # layers are run apart from the network
+            return infer(self.model, infer_by_layers, self.model, self._graph, device).to(device)[None]

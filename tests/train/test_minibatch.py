@@ -1,0 +1,123 @@
+"""Training on mini-batches: the full batch's where everything is drawn, the same bits however it is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from node2seq import MODELS, Node2SeqError
+from node2seq.data import Split
+from node2seq.nn.models.network import Network
+from node2seq.nn.models.registry import make_network
+from node2seq.train import BatchSettings, Fitter, TrainSettings, evaluate, fit, predict
+from node2seq.train.batches import graph_layers, hops_of
+
+NODES, FEATURES, CLASSES = 90, 6, 3
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    """Classes that a node shares with most of its neighbours."""
+    generator = torch.Generator().manual_seed(1)
+    y = torch.randint(CLASSES, (NODES,), generator=generator)
+    pairs = torch.randint(NODES, (2, 900), generator=generator)
+    same = (y[pairs[0]] == y[pairs[1]]) | (torch.rand(900, generator=generator) < 0.1)
+    x = torch.randn(NODES, FEATURES, generator=generator, dtype=torch.float64)
+    x[:, :CLASSES] += torch.nn.functional.one_hot(y, CLASSES)
+    return Data(x=x, edge_index=pairs[:, same], y=y)
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    order = torch.randperm(NODES, generator=torch.Generator().manual_seed(2))
+    return Split(
+        train=order[:50], val=order[50:70], test=order[70:], test_rest=order[70:], rule="given", seed=0
+    )
+
+
+def network(name: str = "node2seq", **options: Any) -> Network:
+    torch.manual_seed(0)
+    return make_network(name, FEATURES, CLASSES, {"hidden_channels": 8, **options}).double()
+
+
+def hops(model: Network) -> int:
+    return sum(map(hops_of, graph_layers(model)))
+
+
+# Normalisation over a batch sees nodes that the full batch weighs otherwise.
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("gin", "lgcn", "mlp")])
+def test_one_batch_of_everything_is_the_full_batch(name, data, split):
+    """Dropout included: it is a function of the nodes' ids, wherever they stand in a batch."""
+    settings = TrainSettings(epochs=4, averaging=0.5, label_smoothing=0.1, class_weights=True, views=2)
+    full, model = fit(network(name), data, split, settings), network(name)
+    batches = BatchSettings(50, (-1,) * hops(model))
+    batched = fit(model, data, split, settings, batches=batches)
+    for one, other in zip(full.history, batched.history, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-9)
+        assert one.val_loss == pytest.approx(other.val_loss, rel=1e-9)
+    assert full.best.epoch == batched.best.epoch
+
+
+SETTINGS = TrainSettings(epochs=6, lr=0.02)
+BATCHES = BatchSettings(16, (4, 4, 4))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_run_ends_with_the_same_bits(data, split, workers):
+    batches = BatchSettings(16, (4, 4, 4), workers)
+    undisturbed = network()
+    expected = fit(undisturbed, data, split, SETTINGS, batches=BATCHES, seed=3)
+    first = Fitter(network(), data, split, SETTINGS, batches=batches, seed=3)
+    for _ in range(3):
+        first.step()
+    state = {
+        part: {key: value.clone() for key, value in values.items()}
+        for part, values in first.state_dict().items()
+    }
+    model = network()
+    second = Fitter(model, data, split, SETTINGS, batches=batches, seed=3)
+    second.load_state_dict(state)
+    while not second.done:
+        second.step()
+    found = second.finish()
+    assert found.history == expected.history
+    for (key, value), other in zip(
+        model.state_dict().items(), undisturbed.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, other), key
+
+
+def test_batches_learn_and_depend_on_the_seed(data, split):
+    settings, without = TrainSettings(epochs=10, lr=0.03), {"input_dropout": 0.0, "dropout": 0.0}
+    runs = [
+        fit(network("node2seq", **without), data, split, settings, batches=BATCHES, seed=seed)
+        for seed in (0, 1)
+    ]
+    assert runs[0].history != runs[1].history
+    assert all((run.val.value("accuracy") or 0) > 0.7 for run in runs)
+
+
+def test_inference_by_layers_gives_what_one_pass_gives(data, split):
+    model = network("residual-node2seq")
+    both = [predict(model, data, by_layers=by_layers) for by_layers in (False, True)]
+    torch.testing.assert_close(both[0], both[1], rtol=0, atol=1e-12)
+    measured = [evaluate(model, data, split.test, by_layers=by_layers) for by_layers in (False, True)]
+    assert measured[0].value("accuracy") == measured[1].value("accuracy")
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence(data, split):
+    def train(batches: BatchSettings, **options: Any) -> None:
+        fit(network(**options), data, split, SETTINGS, batches=batches)
+
+    with pytest.raises(Node2SeqError, match="fanout 4,4: it has 2 numbers, and this network reads 3 hops"):
+        train(BatchSettings(16, (4, 4)))
+    with pytest.raises(Node2SeqError, match="hops=2: the nodes within several hops are chosen in the whole"):
+        train(BATCHES, hops=2)
+    for given, words in (((0, (4,)), "batch size 0"), ((4, (0,)), "fanout 0"), ((4, (-3,)), "fanout -3")):
+        with pytest.raises(Node2SeqError, match=words):
+            BatchSettings(*given)
+    with pytest.raises(Node2SeqError, match="workers=-1"):
+        BatchSettings(4, (4,), -1)
