@@ -63,6 +63,17 @@ def test_batches_are_measured_in_four_ways(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_an_epoch_on_large_graphs_is_measured_in_every_way(tmp_path: Path):
+    printed, rows = run("bench_large.py", tmp_path, "--shrink", "5000", "--workers", "0")
+    ways = ["full batch", "full batch", "mini-batches, 0 workers", "the same batches, ready"]
+    assert [row.variant for row in rows if row.graph == "2.4M nodes"] == ways
+    hops = [(row.variant, row.readout) for row in rows if row.case == "Node2Seq, 2 hops"]
+    assert hops == 2 * [(way, r) for r in ("max", "mean") for way in ("first epoch", "full batch")]
+    assert all(row.p50_ms for row in rows)
+    assert "the device waits for" in printed
+
+
+@pytest.mark.slow
 def test_the_sampler_is_measured_alone_and_with_workers(tmp_path: Path):
     small = ("--nodes", "3000", "--edges", "9000", "--batches", "4", "--seconds", "0")
     _, rows = run("bench_sampler.py", tmp_path, *small)
