@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.triton.build_few import build_few, is_few
 from node2seq.ops.triton.counting_sort import sort
 from node2seq.ops.triton.launch import cdiv, launch
 from node2seq.ops.triton.partition import Totals, read_totals, transpose
@@ -141,6 +142,9 @@ def build(
     expect_backward: bool,
 ) -> Sequences | None:
     """What :func:`node2seq.ops.build_sequences` gives, with its plan; nothing if an id does not exist."""
+    choices = {"add_self_loops": add_self_loops, "merge_duplicates": merge_duplicates}
+    if is_few(source.numel(), num_sources, num_targets):
+        return build_few(source, target, num_sources, num_targets, **choices, expect_backward=expect_backward)
     device, edges = source.device, source.numel()
     total = edges + (min(num_sources, num_targets) if add_self_loops else 0)
     span = max(num_sources, 1)
@@ -165,15 +169,14 @@ def build(
     launch(entries_kernel, grid, key, ends, index, short_index, row_of, *sizes, **meta)
 
     ptr, short_ptr = _starts(key, ends, num_targets, span)
-    work = Work(short_ptr, total)
-    unread: list[Totals | Tensor] = [is_wrong, ends[-1:], work.totals]
+    work, rows_of_each = Work.begin(short_ptr, total)
+    unread: list[Totals | Tensor] = [is_wrong, ends[-1:], rows_of_each]
     by_source = None
     if expect_backward:
         ordered, order = sort(short_index)
-        by_source = GpuTransposed(
-            Work(_starts(ordered, None, num_sources, 1)[1], total), *transpose(order, row_of)
-        )
-        unread.append(by_source.work.totals)
+        by, rows_of_each = Work.begin(_starts(ordered, None, num_sources, 1)[1], total)
+        by_source = GpuTransposed(by, *transpose(order, row_of))
+        unread.append(rows_of_each)
     wrong, entries, *totals = read_totals(unread)
     if wrong[0]:
         return None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch, next_power_of_2
 from node2seq.ops.triton.plan import Bucket, GpuPlan, Work
-from node2seq.ops.triton.short_rows import order_key, places, warps
+from node2seq.ops.triton.short_rows import order_key, places, tie_of, warps
 from node2seq.ops.triton.work_items import item, rows_at
 
 # first · K + last has to fit into 8 bits.
@@ -52,15 +52,6 @@ class TapSums(NamedTuple):
             x.data_ptr() == self.x.data_ptr() and x.shape == self.x.shape and x.stride() == self.x.stride()
         )
         return is_same and sums == self.sums and self.summed.size(1) == kernel_size + sums.with_own
-
-
-@triton.jit
-def tie_of(own):
-    """Integers that grow as a node's score with itself falls, which is never negative.
-
-    They start at 1: the smallest key of all belongs to no entry, not even to one that is NaN.
-    """
-    return 0x7FFFFFFF - tl.minimum(own.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFE)
 
 
 @triton.jit(do_not_specialize=["first_row"])

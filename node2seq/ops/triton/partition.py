@@ -17,7 +17,7 @@ from torch import Tensor
 from node2seq.ops.triton.launch import cdiv, launch
 
 # Rows are grouped by length: so many groups, whose sizes are those asked for and then powers of two.
-_GROUPS = 16
+GROUPS = 16
 _ROWS = 256  # that a program groups
 _BLOCK = 1024
 
@@ -147,9 +147,9 @@ def transpose_kernel(
 
 
 @cache
-def _sizes_on(device: torch.device, sizes: tuple[int, ...]) -> Tensor:
+def sizes_on(device: torch.device, sizes: tuple[int, ...]) -> Tensor:
     """Sizes as the device reads them; behind them powers of two and, last, one that no row reaches."""
-    powers = [2 * sizes[-1] << place for place in range(_GROUPS - 1 - len(sizes))]
+    powers = [2 * sizes[-1] << place for place in range(GROUPS - 1 - len(sizes))]
     with torch.inference_mode(False):
         return torch.tensor([*sizes, *powers, 2**31 - 1], dtype=torch.int32, device=device)
 
@@ -162,7 +162,7 @@ class Totals:
     """
 
     def __init__(self, ends: Tensor) -> None:
-        self.on_device = ends.view(3, _GROUPS, -1)[..., -1].reshape(-1)
+        self.on_device = ends.view(3, GROUPS, -1)[..., -1].reshape(-1)
 
 
 def read_totals(unread: Sequence[Totals | Tensor]) -> list[list[int]]:
@@ -173,49 +173,70 @@ def read_totals(unread: Sequence[Totals | Tensor]) -> list[list[int]]:
 
 
 class Order:
-    """Rows by length, the longest group first, and all that is cut.
-
-    Nothing waits for the device before :meth:`finish`, which is told what ``totals`` holds.
+    """Rows by length, the longest group first, and all that is cut; complete after :meth:`finish`.
 
     Args:
         ptr (torch.Tensor): Where each row starts, and where the last one ends, int32, [N + 1].
-        entries (int): Where the last one ends, or more.
         sizes: Sizes to count longer rows by, ascending, among them the next two.
         item (int): What rows are cut at for work.
         chunk (int): What rows are cut at for sorting.
+        rows (torch.Tensor): The rows by length, [N].
+        item_row (torch.Tensor): The row of each item, [I] or more; rows that are not cut have one each.
+        item_first (torch.Tensor): The first entry of each item.
+        part_ptr (torch.Tensor): Where the parts of each row that is cut for work end, [H + 1] or more.
+        chunk_ptr (torch.Tensor): The same for sorting.
     """
 
-    def __init__(self, ptr: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> None:
+    def __init__(
+        self,
+        ptr: Tensor,
+        sizes: tuple[int, ...],
+        item: int,
+        chunk: int,
+        rows: Tensor,
+        item_row: Tensor,
+        item_first: Tensor,
+        part_ptr: Tensor,
+        chunk_ptr: Tensor,
+    ) -> None:
         self.ptr, self.sizes, self.item, self.chunk = ptr, sizes, item, chunk
+        self.rows, self.item_row, self.item_first = rows, item_row, item_first
+        self.part_ptr, self.chunk_ptr = part_ptr, chunk_ptr
+
+    @classmethod
+    def of(
+        cls, ptr: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int
+    ) -> tuple[Order, Totals]:
+        """The order of rows with so many entries at most, and what to finish it with; waits for nothing."""
         count = ptr.numel() - 1
         programs = max(cdiv(count, _ROWS), 1)
         # Room for the most that there can be.
         most = count + entries // item
-        self.rows, self.item_row, self.item_first = self._new(count), self._new(most), self._new(most)
-        self.part_ptr = self._new(min(count, entries // item) + 1)
-        self.chunk_ptr = self._new(min(count, entries // chunk) + 1)
-        counts, on_device = self._new(3 * _GROUPS * programs), _sizes_on(ptr.device, sizes)
-        meta = {"ITEM": item, "CHUNK": chunk, "GROUPS": _GROUPS, "ROWS": _ROWS, "num_warps": 4}
+        room = (count, most, most, min(count, entries // item) + 1, min(count, entries // chunk) + 1)
+        written = [torch.empty(size, dtype=torch.int32, device=ptr.device) for size in room]
+        counts = ptr.new_empty(3 * GROUPS * programs)
+        on_device = sizes_on(ptr.device, sizes)
+        meta = {"ITEM": item, "CHUNK": chunk, "GROUPS": GROUPS, "ROWS": _ROWS, "num_warps": 4}
         launch(count_rows_kernel, (programs,), ptr, on_device, counts, count, programs, **meta)
         ends = counts.cumsum(0, dtype=torch.int32)
-        written = (self.rows, self.item_row, self.item_first, self.part_ptr, self.chunk_ptr)
         launch(place_rows_kernel, (programs,), ptr, on_device, ends, *written, count, programs, **meta)
-        self.totals = Totals(ends)
-
-    def _new(self, size: int) -> Tensor:
-        return torch.empty(size, dtype=torch.int32, device=self.ptr.device)
+        return cls(ptr, sizes, item, chunk, *written), Totals(ends)
 
     def finish(self, totals: list[int]) -> None:
         """Leaves out the room that was not needed, and cuts."""
-        rows, parts, chunks = (totals[first : first + _GROUPS] for first in range(0, 3 * _GROUPS, _GROUPS))
+        rows, parts, chunks = (totals[first : first + GROUPS] for first in range(0, 3 * GROUPS, GROUPS))
         # How many rows are longer than each size.
-        self.longer = {size: rows[_GROUPS - 2 - place] for place, size in enumerate(self.sizes)}
+        self.longer = {size: rows[GROUPS - 2 - place] for place, size in enumerate(self.sizes)}
         self.parts, self.chunks = parts[-1] - rows[-1], chunks[-1] - parts[-1]
         hubs, cut_rows = self.longer[self.item], self.longer[self.chunk]
-        self.part_ptr, self.chunk_ptr = self.part_ptr[: hubs + 1], self.chunk_ptr[: cut_rows + 1]
+        self.part_ptr = self.part_ptr.narrow(0, 0, hubs + 1)
+        self.chunk_ptr = self.chunk_ptr.narrow(0, 0, cut_rows + 1)
         items = self.parts + self.rows.numel() - hubs
-        self.item_row, self.item_first = self.item_row[:items], self.item_first[:items]
-        self.chunk_row, self.chunk_first = self._new(self.chunks), self._new(self.chunks)
+        self.item_row, self.item_first = (
+            self.item_row.narrow(0, 0, items),
+            self.item_first.narrow(0, 0, items),
+        )
+        self.chunk_row, self.chunk_first = self.ptr.new_empty(self.chunks), self.ptr.new_empty(self.chunks)
         cut(self.rows, self.ptr, self.part_ptr, self.item, self.item_row, self.item_first)
         cut(self.rows, self.ptr, self.chunk_ptr, self.chunk, self.chunk_row, self.chunk_first)
 

@@ -13,7 +13,7 @@ from node2seq.ops.dispatch import is_tracing
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import MOST_ENTRIES, Sequences, lasting
 from node2seq.ops.triton.counting_sort import sort
-from node2seq.ops.triton.partition import Order, read_totals, transpose
+from node2seq.ops.triton.partition import Order, Totals, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
 # A place in an item has to fit into 8 bits.
@@ -44,26 +44,36 @@ class Bucket:
 class Work:
     """Rows as the kernels walk over them, in groups of similar length, the longest first.
 
-    It is complete once it is told what ``totals`` holds: :meth:`finish`.
+    It is complete once it is told how many rows there are of which length: :meth:`finish`.
 
     Args:
         ptr (torch.Tensor): Where each row starts, and where the last one ends, int32, [N + 1].
-        entries (int): How many entries there are, or more.
+        order (Order): The rows by length.
     """
 
-    def __init__(self, ptr: Tensor, entries: int) -> None:
+    def __init__(self, ptr: Tensor, order: Order) -> None:
         self.ptr = ptr
         self.item, self.short, self.longest_sorted = ITEM, SHORT_WIDTHS[-1], SORT_WIDTHS[-1]
         self._widths = SHORT_WIDTHS, SORT_WIDTHS
-        sizes = tuple(sorted({self.item, *SHORT_WIDTHS, *SORT_WIDTHS}))
-        self._order = Order(self.ptr, entries, sizes, self.item, self.longest_sorted)
-        self.totals = self._order.totals
+        self._order = order
+
+    @staticmethod
+    def cuts() -> tuple[int, int, tuple[int, ...]]:
+        """What rows are cut at for work and for sorting, and all sizes that they are told apart by."""
+        return ITEM, SORT_WIDTHS[-1], tuple(sorted({ITEM, *SHORT_WIDTHS, *SORT_WIDTHS}))
+
+    @classmethod
+    def begin(cls, ptr: Tensor, entries: int) -> tuple[Work, Totals]:
+        """Work over rows with ``entries`` entries at most, and what to finish it with; waits for nothing."""
+        item, chunk, sizes = cls.cuts()
+        order, totals = Order.of(ptr, entries, sizes, item, chunk)
+        return cls(ptr, order), totals
 
     @classmethod
     def of(cls, ptr: Tensor, entries: int) -> Work:
         """Complete work, for which it waits."""
-        work = cls(ptr.int(), entries)
-        work.finish(*read_totals([work.totals]))
+        work, totals = cls.begin(ptr.int(), entries)
+        work.finish(*read_totals([totals]))
         return work
 
     def finish(self, totals: list[int]) -> None:
@@ -81,7 +91,7 @@ class Work:
         short_widths, sort_widths = self._widths
         self.short_buckets = self._buckets(0, short_widths)
         self.sort_buckets = self._buckets(self.short, sort_widths)
-        del self._order, self.totals
+        del self._order
 
     def _buckets(self, shortest: int, widths: tuple[int, ...]) -> list[Bucket]:
         """The rows longer than ``shortest`` by the width that they fit into."""

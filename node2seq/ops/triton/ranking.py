@@ -46,17 +46,17 @@ def score_and_rank(
 
 
 def _rank_rows(query: Tensor, key: Tensor, sequences: Sequences) -> Layout:
-    order_of_ties, plan = precedence(own_score(key)), plan_of(sequences)
+    plan = plan_of(sequences)
     work = plan.work
     if not packs(plan):
         scores = score_items(query, key, plan, work.items)
-        return reordered(plan, eager.rank(scores, order_of_ties.long(), sequences))
+        return reordered(plan, eager.rank(scores, precedence(own_score(key)).long(), sequences))
     index, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
     if work.long_items:
         scores = score_items(query, key, plan, work.long_items)
-        sort_long_rows(scores, order_of_ties, plan, index, place)
+        sort_long_rows(scores, precedence(own_score(key)), plan, index, place)
     for bucket in work.short_buckets:
-        rank_short_rows(None, query, key, order_of_ties, plan, bucket, index, place)
+        rank_short_rows(None, query, key, None, plan, bucket, index, place)
     return Layout(plan, index, place)
 
 

@@ -25,6 +25,15 @@ def order_key(score, tie, real):
 
 
 @triton.jit
+def tie_of(own):
+    """Integers that grow as a node's score with itself falls, which is never negative.
+
+    They start at 1: the smallest key of all belongs to no entry, not even to one that is NaN.
+    """
+    return 0x7FFFFFFF - tl.minimum(own.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFE)
+
+
+@triton.jit
 def places(key, slot):
     """The position of each key among all: how many stand before it. Padding stands last."""
     theirs = key[None, :]
@@ -39,7 +48,7 @@ def rank_short_kernel(
     query,  # [N, C]
     key,  # [M, C]
     index,  # [E]
-    precedence,  # [M]
+    precedence,  # [M], or anything if the features are scored here: their own scores are at hand then
     rows,  # [N]
     ptr,  # [N + 1]
     ranked,  # [E]
@@ -56,15 +65,19 @@ def rank_short_kernel(
     slot = tl.arange(0, WIDTH)
     real = slot < tl.load(ptr + row + 1) - start
     source = tl.load(index + start + slot, mask=real, other=0)
-    tie = tl.load(precedence + source, mask=real, other=0)
     if IS_SCORED:
+        tie = tl.load(precedence + source, mask=real, other=0)
         value = tl.load(score + start + slot, mask=real, other=0.0)
     else:
         value = tl.zeros([WIDTH], dtype=tl.float32)
+        own = tl.zeros([WIDTH], dtype=tl.float32)
         for c0 in range(0, C, BLOCK_C):
             channel = c0 + tl.arange(0, BLOCK_C)
             mine = tl.load(query + row.to(tl.int64) * C + channel, mask=channel < C, other=0.0)
-            value += tl.sum(rows_at(key, source, channel, real, channel < C, C) * mine[None, :], axis=1)
+            theirs = rows_at(key, source, channel, real, channel < C, C)
+            value += tl.sum(theirs * mine[None, :], axis=1)
+            own += tl.sum(theirs * theirs, axis=1)
+        tie = tie_of(own)
     position = places(order_key(value, tie, real), slot)
     tl.store(ranked + start + position, source, mask=real)
     tl.store(place + start + slot, position, mask=real)
@@ -79,13 +92,13 @@ def rank_short_rows(
     scores: Tensor | None,
     query: Tensor,
     key: Tensor,
-    order_of_ties: Tensor,
+    order_of_ties: Tensor | None,
     plan: GpuPlan,
     bucket: Bucket,
     ranked: Tensor,
     place: Tensor,
 ) -> None:
-    """The rows of one width, by given scores or by those of the features."""
+    """The rows of one width, by given scores and order of ties, or by the features."""
     work, (_, width) = plan.work, channel_blocks(key.size(-1))
     launch(
         rank_short_kernel,
@@ -94,7 +107,7 @@ def rank_short_rows(
         query,
         key,
         plan.index,
-        order_of_ties,
+        plan.index if order_of_ties is None else order_of_ties,
         work.rows,
         work.ptr,
         ranked,

@@ -320,9 +320,11 @@ def window_max(
     with_own, channels = table.size(1) > kernel_size, table.size(-1)
     work = layout.plan.work
     out = torch.empty(layout.rows.num_rows, channels, device=table.device)
-    winner, short_winner = (torch.empty_like(out, dtype=dtype) for dtype in (torch.int32, torch.uint8))
-    part_out = out.new_empty(work.parts, channels)
-    part_winner = torch.empty_like(part_out, dtype=torch.int32)
+    winner, short_winner = torch.empty_like(out, dtype=torch.int32), torch.empty_like(out, dtype=torch.uint8)
+    part_out, part_winner = out, winner  # not written without hubs
+    if work.parts:
+        part_out = out.new_empty(work.parts, channels)
+        part_winner = torch.empty_like(part_out, dtype=torch.int32)
     tile, (blocks, width) = TILES["window_max"], channel_blocks(channels)
     with_bias = with_own and bias is not None
     bias = table if bias is None else plain(bias)

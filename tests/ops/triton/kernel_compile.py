@@ -23,7 +23,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from node2seq import ops
 from node2seq.ops import triton as fused
-from node2seq.ops.triton import build_sequences, partition, plan, selection
+from node2seq.ops.triton import build_few, build_sequences, partition, plan, selection
 from node2seq.ops.triton.launch import OPTIONS, signature
 from node2seq.ops.triton.sorting import sort_rows
 
@@ -128,7 +128,7 @@ def read_totals(unread: Any) -> list[list[int]]:
 def counted(ptr: Tensor) -> list[int]:
     """What the kernels would add up for rows that start there."""
     length = ptr.diff()
-    sizes = partition._sizes_on(ptr.device, tuple(sorted({plan.ITEM, *plan.SHORT_WIDTHS, *plan.SORT_WIDTHS})))
+    sizes = partition.sizes_on(ptr.device, plan.Work.cuts()[2])
     rows = [int((length > size).sum()) for size in sizes.flip(0)[1:]] + [length.numel()]
     parts, chunks = (
         int(((length[length > size] + size - 1) // size).sum()) for size in (plan.ITEM, plan.SORT_WIDTHS[-1])
@@ -146,9 +146,10 @@ class CountedTotals(partition.Totals):
 class CountedOrder(partition.Order):
     """Leaves counting to :func:`counted`."""
 
-    def __init__(self, ptr: Tensor, *more: Any) -> None:
-        super().__init__(ptr, *more)
-        self.totals = CountedTotals(ptr)
+    @classmethod
+    def of(cls, ptr: Tensor, entries: int, sizes: tuple[int, ...], item: int, chunk: int) -> Any:
+        """The order, and what knows its rows."""
+        return super().of(ptr, entries, sizes, item, chunk)[0], CountedTotals(ptr)
 
 
 def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
@@ -207,10 +208,11 @@ def _compile_building() -> None:
         return [[0] * (48 if isinstance(part, partition.Totals) else part.numel()) for part in unread]
 
     build_sequences.read_totals = nothing
-    edges = torch.zeros(2, 5000, dtype=torch.int64)
+    build_few.torch = SimpleNamespace(empty=torch.zeros, int32=torch.int32, int64=torch.int64)
     for merge in (False, True):
-        how = {"add_self_loops": True, "merge_duplicates": merge, "expect_backward": True}
-        fused.build(edges[0], edges[1], 3000, 3000, **how)
+        for edges in (torch.zeros(2, 5000).long(), torch.zeros(2, 50_000).long()):
+            how = {"add_self_loops": True, "merge_duplicates": merge, "expect_backward": True}
+            fused.build(edges[0], edges[1], 3000, 3000, **how)
 
 
 def _compile_layer(kernel_sizes: tuple[int, ...]) -> None:

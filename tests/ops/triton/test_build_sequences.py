@@ -11,6 +11,7 @@ from torch import Tensor
 from node2seq import ops
 from node2seq.ops import triton as fused
 from node2seq.ops.triton import plan
+from node2seq.ops.triton.counting_sort import FEW
 
 SIZES = [
     pytest.param(30, 90, id="small"),
@@ -19,9 +20,11 @@ SIZES = [
 ]
 
 
+@pytest.mark.parametrize("few", [pytest.param(FEW, id="few"), pytest.param(0, id="many")])
 @pytest.mark.parametrize(("nodes", "edges"), SIZES)
-def test_a_new_graph_is_built_as_on_the_cpu(nodes: int, edges: int):
+def test_a_new_graph_is_built_as_on_the_cpu(nodes: int, edges: int, few: int, monkeypatch):
     """Sequences and plans of new graphs: duplicates, loops, empty rows, ids that do not exist."""
+    monkeypatch.setattr("node2seq.ops.triton.build_few.FEW", few)
     for num_sources, num_targets in ((nodes, nodes), (nodes, nodes // 2), (nodes // 2, nodes)):
         sizes = (num_sources, num_targets)
         source = torch.randint(0, num_sources, (edges,), device=DEVICE)
