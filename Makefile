@@ -36,7 +36,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.cli: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): installing node2seq and what it runs on (torch is a few hundred MB) ..."
-	$(PIP) -e '.[cli]'
+	$(PIP) -e '.[cli,tune]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.cli

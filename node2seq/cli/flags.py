@@ -303,9 +303,17 @@ class TuneFlags(GraphFlags):
         "bayes", "bayes: optuna's, with pruning; halving: successive halving, without optuna."
     )
     trials: int = flag(64, "Different settings to try.")
-    seeds: str = flag("100-104", "Seeds of the splits that settings are compared on.")
-    final_seeds: str = flag("200-209", "Seeds of further splits for the best settings.")
-    finalists: int = flag(8, "How many are trained on the further splits.")
+    seeds: str | None = flag(
+        None, "Seeds of the splits that settings are compared on.", shown="2 to 5 splits, by --trials"
+    )
+    final_seeds: str | None = flag(
+        None, "Seeds of further splits for the best settings.", shown="twice as many splits"
+    )
+    finalists: int | None = flag(
+        None,
+        "How many are trained on the further splits, besides the default.",
+        shown="an eighth of --trials, 1 to 8",
+    )
     seed: int = flag(0, "Seed of the search itself.")
     device: str = _device()
     budget_seconds: float | None = flag(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +14,9 @@ from typing import Any
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import TuneFlags
 from node2seq.cli.settings import checked, checked_metric, lasting, source_of, standardized
-from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.recipes import default_model
-from node2seq.search.bayes import Bayes
+from node2seq.search.bayes import Bayes, journal_file
 from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving
 from node2seq.search.report import write_summary
@@ -25,6 +26,8 @@ from node2seq.search.table import add_search
 from node2seq.storage import locked, make_folder, remove_unused
 
 SAMPLERS = ("bayes", "halving")
+# A log shows a line at least this often; the next one may take a moment more than promised.
+_LINE_SECONDS = 8.0
 
 
 def tune(flags: TuneFlags) -> None:
@@ -51,18 +54,25 @@ def tune(flags: TuneFlags) -> None:
     make_folder(folder)
     try:
         with locked(folder), _progress(flags.as_json) as (say, tell):
-            found = run(request, say, tell, step_teller(flags.as_json))
-            write_summary(folder / "report.html", request, found)
+            found = run(
+                request,
+                say,
+                tell,
+                step_teller(flags.as_json),
+                on_best=lambda found: write_summary(folder / "report.html", request, found),
+            )
             if flags.table is not None and found.finished:
                 add_search(flags.table, flags.space, found.trials)
-    except Node2SeqError:
-        if is_new:
-            remove_unused(folder)
+    except Exception:
+        if is_new:  # a folder without a training is of no use
+            remove_unused(folder, [journal_file(request.out).name])
         raise
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            "Stopped. Finished trainings are kept; run the same command to resume."
-        ) from None
+    except KeyboardInterrupt as stop:
+        kept = " Finished trainings are kept; run the same command to resume."
+        recipe = folder / "recipe.toml"
+        best = f" The best settings so far are in {recipe}." if recipe.exists() else ""
+        stop.args = (f"Stopped.{kept}{best}",)
+        raise
     if flags.as_json:
         echo(json.dumps(_entry(found, folder)))
     else:
@@ -71,37 +81,72 @@ def tune(flags: TuneFlags) -> None:
 
 def _plan(flags: TuneFlags) -> SearchSettings:
     check_choice("sampler", flags.sampler, SAMPLERS)
-    return (Bayes if flags.sampler == "bayes" else Halving)(
-        trials=flags.trials,
-        seeds=parse_seeds(flags.seeds),
-        final_seeds=parse_seeds(flags.final_seeds),
-        finalists=flags.finalists,
-        seed=flags.seed,
-    )
+    given: dict[str, Any] = {"seed": flags.seed}
+    for name in ("seeds", "final_seeds"):
+        if (text := getattr(flags, name)) is not None:
+            given[name] = parse_seeds(text)
+    if flags.finalists is not None:
+        given["finalists"] = flags.finalists
+    plan = Bayes if flags.sampler == "bayes" else Halving
+    return plan.in_proportion(flags.trials, **given)
 
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
-    """Lines for what was done, and on a terminal a bar for the program that is being trained."""
+    """Lines for what was done; for what is being done a bar on a terminal, and elsewhere further lines."""
     if quiet:
         yield lambda _: None, None
-    elif not sys.stdout.isatty():
-        yield echo, None
     else:
-        with _bar() as both:
+        with _bar() if sys.stdout.isatty() else _lines() as both:
             yield both
+
+
+@contextmanager
+def _lines(every: float = _LINE_SECONDS) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
+    """Lines for what was done; if there was none for so many seconds, one for what is being done."""
+    begun = last = time.monotonic()
+    latest, ended = "preparing", threading.Event()
+
+    def say(line: str) -> None:
+        nonlocal last
+        last = time.monotonic()
+        echo(line)
+
+    def tell(standing: SearchProgress) -> None:
+        nonlocal latest
+        latest = _in_words(standing)
+
+    def repeat() -> None:
+        while not ended.wait(max(last + every - time.monotonic(), 0.01)):
+            if time.monotonic() >= last + every:
+                say(f"  {time.monotonic() - begun:.0f} s: {latest}")
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield say, tell
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _in_words(standing: SearchProgress) -> str:
+    left = "" if standing.seconds_left is None else f"; about {standing.seconds_left:.0f} s left"
+    return f"{standing.runs} runs, {100 * standing.share:.0f} % of their epochs; {standing.best}{left}"
 
 
 @contextmanager
 def _bar() -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
     try:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
     except ModuleNotFoundError:  # a search runs without the command line's extra, too
-        yield echo, None
+        with _lines() as both:
+            yield both
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), TextColumn("left"))
+    texts = ("{task.fields[best]}", "{task.fields[left]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), *map(TextColumn, texts))
     with Progress(*columns) as bar:
-        task = bar.add_task("", total=1.0)
+        task = bar.add_task("preparing", total=1.0, best="", left="")
 
         def say(line: str) -> None:
             bar.console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -110,7 +155,8 @@ def _bar() -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
             title = f"program {standing.program} of {standing.programs}, {standing.runs} runs"
             if bar.tasks[0].description != title:
                 bar.reset(task, total=1.0, description=title)
-            bar.update(task, completed=standing.share)
+            left = "" if standing.seconds_left is None else f"{standing.seconds_left:.0f} s left"
+            bar.update(task, completed=standing.share, best=standing.best, left=left)
 
         yield say, tell
 
@@ -127,12 +173,14 @@ def _entry(found: SearchResult, folder: Path) -> dict[str, Any]:
         "sd": found.best.deviation,
         "seeds": sorted(found.best.accuracies),
         "finished": found.finished,
+        "verdict": found.verdict,
     }
 
 
 def _show(found: SearchResult, folder: Path) -> None:
     if not found.finished:
         echo("The time is up; run the same command to resume.")
+    echo(found.verdict)
     echo(f"Trial {found.best.number} of {len(found.trials)}, {found.recipe.source}")
     echo(f"report: {folder / 'report.html'}")
     echo(f"train:  node2seq train --config {found.recipe_file}")

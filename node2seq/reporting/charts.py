@@ -88,6 +88,47 @@ def line_chart(
     return _legend([*keys, ("marked", f"chosen {over}")]) + chart.svg()
 
 
+def history_chart(
+    title: str,
+    dots: Sequence[Curve],
+    best: Curve,
+    marked: int,
+    over: str,
+    show: Callable[[float], str] = "{:g}".format,
+) -> str:
+    """Dots over their numbers, the best value so far as steps, and one number marked, as HTML with a legend.
+
+    Args:
+        title: Text for screen readers.
+        dots: Kinds of dots; those without any are left out.
+        best: The best value from each number on.
+        marked: The number to mark.
+        over: What the numbers count.
+        show: Formats the numbers at the vertical axis.
+    """
+    dots = [kind for kind in dots if kind.y]
+    values = [value for kind in dots for value in kind.y]
+    numbers = [number for kind in dots for number, _ in kind.points]
+    last = max(numbers)
+    chart = _Chart(title, 440, 270)
+    ticks = [tick for tick in nice_ticks(0, last) if tick == int(tick) <= last]
+    x = _Axis([0, last], chart.left + 8, chart.right - 8, ticks)
+    y = _Axis([min(values), max(values)], chart.bottom, chart.top, nice_ticks(min(values), max(values)))
+    chart.y_axis(y, show)
+    chart.x_axis(x, "{:g}".format, over, grid=False)
+    chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
+    steps: list[tuple[float, float]] = []
+    for number, value in best.points:
+        steps += [(x(number), steps[-1][1])] if steps else []
+        steps.append((x(number), y(value)))
+    chart.curve(0, [*steps, (x(last), steps[-1][1])])
+    for colour, kind in enumerate(dots, start=1):
+        for number, value in kind.points:
+            chart.marker(colour - 1, x(number), y(value), colour)
+    keys = [(f"c{colour}", kind.label) for colour, kind in enumerate(dots, start=1)]
+    return _legend([*keys, ("line c0", best.label), ("marked", f"chosen {over}")]) + chart.svg()
+
+
 def loglog_chart(title: str, curves: Sequence[Curve], across: str, up: str) -> str:
     """Curves on logarithmic axes as an SVG file, with its own background for light and dark pages.
 
@@ -290,9 +331,12 @@ class _Chart:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self.add("polyline", f"curve c{number % COLOURS}", points=path)
 
-    def marker(self, number: int, x: float, y: float) -> None:
-        """Add a circle, square, triangle or diamond: curves can be told apart without colours."""
-        colour = f"fill c{number % COLOURS}"
+    def marker(self, number: int, x: float, y: float, colour_number: int | None = None) -> None:
+        """Add a circle, square, triangle or diamond: curves can be told apart without colours.
+
+        ``colour_number``: whose colour it has, if not that of ``number``.
+        """
+        colour = f"fill c{(number if colour_number is None else colour_number) % COLOURS}"
         corners = ("", "-4,-4 4,-4 4,4 -4,4", "0,-5 5,4 -5,4", "0,-5 5,0 0,5 -5,0")[number % 4]
         if corners:
             self.add("polygon", colour, transform=f"translate({x:.1f} {y:.1f})", points=corners)

@@ -56,9 +56,13 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def stop_requests() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM instead of breaking an epoch in two; a second one breaks it after all."""
-    asked: list[int] = []
+def stop_requests(asked: list[int] | None = None) -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM instead of breaking an epoch in two; a second one breaks it after all.
+
+    Args:
+        asked: Where the signals' numbers are collected; a list of its own if left out.
+    """
+    asked = [] if asked is None else asked
 
     def ask(number: int, _frame: object) -> None:
         if asked:

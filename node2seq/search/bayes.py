@@ -9,7 +9,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from node2seq.errors import Node2SeqError
 from node2seq.search.evaluate import Evaluator
@@ -24,6 +24,8 @@ Generation = list[tuple[Trial, "optuna.trial.Trial"]]
 
 # A trial is judged from a fifth of its epochs on: before that, slow starters look like bad ones.
 _GRACE = 0.2
+# The median of fewer says little.
+_WHOLE_TRIALS = 4
 
 
 @dataclass(frozen=True)
@@ -41,32 +43,39 @@ class Bayes(SearchSettings):
         self.check_at_least(batch=1)
         import_optuna()
 
+    @classmethod
+    def in_proportion(cls, trials: int, **given: Any) -> Self:  # noqa: D102
+        # The sampler and the pruner learn between generations: a short search has several, too.
+        return super().in_proportion(trials, **{"batch": min(8, max(1, trials // 4))} | given)
 
-def search_with_optuna(settings: Bayes, start: Settings, evaluator: Evaluator) -> Trial:
+
+def search_with_optuna(settings: Bayes, start: Trial, evaluator: Evaluator) -> Trial:
     """Search, and return the best trial.
 
     Args:
         settings: How much.
-        start: The settings to begin with, always among the tried.
+        start: The trial to begin with.
         evaluator: Trains trials and keeps their results.
     """
-    study = _OptunaStudy(settings, start, evaluator)
+    study = _OptunaStudy(settings, start.settings, evaluator)
     pool = study.finished()
     generation = study.unfinished() or study.generation()
+    if generation and generation[0][0] is not start:
+        # It lies outside of the space, and the sampler does not know it.
+        evaluator.train([start], settings.seeds)
     while generation:
         _train(generation, settings, evaluator, study)
         pool += [trial for trial, _ in generation]
         generation = study.generation()
-    # The sampler knows the start only as far as it lies inside of the space.
-    given = evaluator.trials.trial(start, "start")
-    evaluator.train([given], settings.seeds)
-    return evaluator.train_finalists({t.number: t for t in (*pool, given)}.values(), settings)
+    return evaluator.train_finalists(pool, start, settings)
 
 
 def _train(generation: Generation, settings: Bayes, evaluator: Evaluator, study: _OptunaStudy) -> None:
     from optuna.trial import TrialState
 
-    evaluator.say(f"{generation[0][0].stage}: {len(generation)} settings on {len(settings.seeds)} splits")
+    trial = generation[0][0]
+    about = "the default" if trial.number == 0 else f"{len(generation)} settings"
+    evaluator.say(f"{trial.stage} of {settings.trials}: {about}, on {len(settings.seeds)} splits")
     asked = {trial.number: question for trial, question in generation}
 
     def prune(trial: Trial, epoch: int, mean: float) -> bool:
@@ -106,11 +115,12 @@ class _OptunaStudy:
                 constant_liar=True,
             )
         self.study.pruner = optuna.pruners.MedianPruner(
-            n_startup_trials=settings.batch, n_warmup_steps=round(_GRACE * evaluator.base.settings.epochs)
+            n_startup_trials=max(_WHOLE_TRIALS, settings.batch),
+            n_warmup_steps=round(_GRACE * evaluator.base.settings.epochs),
         )
+        self._inside = {name: known.at(known.place_of(start[name])) for name, known in space.ranges.items()}
         if known == 0:
-            places = {name: known.at(known.place_of(start[name])) for name, known in space.ranges.items()}
-            self.study.enqueue_trial({name: self._asked(name, value) for name, value in places.items()})
+            self.study.enqueue_trial({name: self._asked(name, value) for name, value in self._inside.items()})
 
     def finished(self) -> list[Trial]:
         """The trials that earlier processes finished."""
@@ -130,16 +140,20 @@ class _OptunaStudy:
         return [self._ask("taken up") for _ in lost]
 
     def generation(self) -> Generation:
-        """As many new trials as one program takes, or as are left."""
+        """As many new trials as one program takes, or as are left; at first the start alone."""
         from optuna.trial import TrialState
 
         done = len(self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
         found: Generation = []
-        for _ in range(min(self.settings.batch, self.settings.trials - done)):
+        shape: Settings = {}
+        if done == 1:  # the second generation has the shapes of the start
+            shape = {name: self._asked(name, self._inside[name]) for name in self.space.shape}
+        for _ in range(min(self.settings.batch if done else 1, self.settings.trials - done)):
             if found:
-                first = found[0][1].params
-                self.study.enqueue_trial({name: first[name] for name in self.space.shape})
-            found.append(self._ask(f"trials from {done}"))
+                shape = {name: found[0][1].params[name] for name in self.space.shape}
+            if shape:
+                self.study.enqueue_trial(shape)
+            found.append(self._ask(f"trials from {done}" if done else "start"))
         return found
 
     def _ask(self, stage: str) -> tuple[Trial, optuna.trial.Trial]:

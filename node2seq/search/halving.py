@@ -42,30 +42,44 @@ class Halving(SearchSettings):
     def first_seeds(self) -> tuple[int, ...]:  # noqa: D102
         return self.seeds[: max(2, len(self.seeds) // 3)]
 
+    @property
+    def trainings(self) -> int:  # noqa: D102
+        later = len(self.seeds) - len(self.first_seeds)
+        kept = self.trials // _KEPT + self.generations + 1  # each contest rounds up
+        final = (self.finalists + 1) * len(self.final_seeds)
+        return self.trials * len(self.first_seeds) + kept * later + final
 
-def search_by_halving(settings: Halving, start: Settings, evaluator: Evaluator) -> Trial:
+
+def search_by_halving(settings: Halving, start: Trial, evaluator: Evaluator) -> Trial:
     """Search, and return the best trial.
 
     Args:
         settings: How much.
-        start: The settings to begin with, always among the tried.
+        start: The trial to begin with.
         evaluator: Trains trials and keeps their results.
     """
     space, pool = evaluator.space, {}
+    evaluator.say(f"the default, trial 0, on {len(settings.first_seeds)} splits")
+    evaluator.train([start], settings.first_seeds)
     first = settings.trials if settings.generations == 0 else math.ceil(settings.trials / 2)
-    pool |= _contest("anywhere", _anywhere(settings, space, start, first), settings, start, evaluator)
+    pool |= _contest(
+        "anywhere", _anywhere(settings, space, start.settings, first), settings, start, evaluator
+    )
     for generation in range(1, settings.generations + 1):
-        count = (settings.trials - first) // settings.generations
+        ends = [
+            (settings.trials - first) * done // settings.generations for done in (generation - 1, generation)
+        ]
+        count = ends[1] - ends[0]
         if count == 0 or not space.ranges:
-            break
+            continue
         leaders = best_of(pool.values(), settings.seeds)
         candidates = _close_by(settings, space, leaders, count, generation)
         pool |= _contest(f"close by {generation}", candidates, settings, start, evaluator)
-    return evaluator.train_finalists(pool.values(), settings)
+    return evaluator.train_finalists(pool.values(), start, settings)
 
 
 def _contest(
-    stage: str, candidates: Sequence[Settings], settings: Halving, start: Settings, evaluator: Evaluator
+    stage: str, candidates: Sequence[Settings], settings: Halving, start: Trial, evaluator: Evaluator
 ) -> dict[int, Trial]:
     """Train candidates on few splits, and the best of them on all; those, by number."""
     trials = {t.number: t for t in (evaluator.trials.trial(each, stage) for each in candidates)}
@@ -73,7 +87,7 @@ def _contest(
     evaluator.train(list(trials.values()), settings.first_seeds)
     ranked = best_of(trials.values(), settings.first_seeds)
     # The start stays whatever few splits say of it, so that nothing worse is chosen in the end.
-    kept = [t for place, t in enumerate(ranked) if place * _KEPT < len(ranked) or t.settings == start]
+    kept = [t for place, t in enumerate(ranked) if place * _KEPT < len(ranked) or t is start]
     evaluator.say(f"{stage}: the best {len(kept)} on {len(settings.seeds)} splits")
     evaluator.train(kept, settings.seeds)
     return {trial.number: trial for trial in kept}

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from node2seq import __version__
 from node2seq.recipes import network_for
-from node2seq.reporting.charts import Curve, line_chart
+from node2seq.reporting.charts import Curve, history_chart
 from node2seq.reporting.document import (
     Beside,
     Block,
@@ -42,19 +42,21 @@ def write_summary(path: Path, request: Request, found: SearchResult) -> None:
 def render(request: Request, found: SearchResult) -> str:
     """Return the page of a search as text."""
     trials, seeds = list(found.trials), request.plan.first_seeds
-    judged = [t for t in trials if t.accuracies.keys() >= set(seeds) and math.isfinite(t.mean(seeds))]
+    judged = _judged(trials, seeds)
     metric = found.recipe.settings.metric
     title = METRIC_TITLES[metric]
-    trainings = sum(len(trial.accuracies) for trial in trials)
+    trainings, cut = sum(len(trial.accuracies) for trial in trials), sum(trial.pruned for trial in trials)
     lead = (
-        f"{len(trials)} settings, {trainings} trainings in {sum(t.seconds for t in trials):.0f} s; "
+        f"{len(trials)} trials{f', {cut} of them cut short' if cut else ''}; {trainings} trainings "
+        f"in {sum(t.seconds for t in trials):.0f} s; "
         f"chosen on validation {title}, without the test nodes of each split"
     )
     if not found.finished:
-        lead += "; the time was up before the search had ended"
+        lead += "; the search has not ended"
     blocks: list[Block] = [
         Heading(f"Settings of {request.model} for {request.source.title}", 1),
         Paragraph(lead, "lead"),
+        Paragraph(found.verdict, "verdict"),
         Cards(
             {
                 f"validation {title}": shown(metric, found.best.mean(), " %"),
@@ -65,33 +67,48 @@ def render(request: Request, found: SearchResult) -> str:
         ),
         Beside(
             [
-                Section("Trial by trial", _history(judged, seeds, found.best, metric)),
+                Section("Trial by trial", _history(trials, seeds, found.best, metric)),
                 Section("How much each setting matters", _importance(found, judged, seeds)),
             ]
         ),
-        Section(f"The best {SHOWN}" + (", in %" if title_with_unit(metric) != title else ""), [_best(found)]),
+        Section("The best trials" + (", in %" if title_with_unit(metric) != title else ""), [_best(found)]),
         Section("The recipe", pairs(settings_of(network_for(request.model, request.space), found.recipe))),
         Paragraph(f"node2seq {__version__}", "footer"),
     ]
     return to_html(blocks)
 
 
-def _history(judged: Sequence[Trial], seeds: Sequence[int], best: Trial, metric: str) -> list[Block]:
-    if best not in judged:
+def _history(trials: Sequence[Trial], seeds: Sequence[int], best: Trial, metric: str) -> list[Block]:
+    whole = [(trial.number, trial.mean(seeds)) for trial in _judged(trials, seeds)]
+    short = [(trial.number, value) for trial in trials if trial.pruned and (value := _when_cut_short(trial))]
+    if not whole:
         return []
-    values = [trial.mean(seeds) for trial in judged]
-    so_far = [max(values[: number + 1]) for number in range(len(values))]
-    chart = line_chart(
+    values = [value for _, value in whole]
+    so_far = [max(values[: place + 1]) for place in range(len(values))]
+    chart = history_chart(
         f"Validation {METRIC_TITLES[metric]} by trial",
-        [Curve("mean of a trial", values), Curve("best so far", so_far)],
-        judged.index(best) + 1,
-        show=lambda value: shown(metric, value, " %"),
-        over="trial",
+        [_curve("mean of a trial", whole), _curve("cut short", short)],
+        _curve("best so far", list(zip([number for number, _ in whole], so_far, strict=True))),
+        best.number,
+        "trial",
+        lambda value: shown(metric, value, " %"),
     )
-    return [Chart(chart)]
+    caption = f"means over the first {len(seeds)} splits; trial 0 is the default"
+    return [Chart(chart), Paragraph(caption, "caption")]
+
+
+def _curve(label: str, points: Sequence[tuple[float, float]]) -> Curve:
+    return Curve(label, [value for _, value in points], [number for number, _ in points])
+
+
+def _when_cut_short(trial: Trial) -> float | None:
+    values = [value for value in trial.accuracies.values() if value is not None]
+    return fmean(values) if values else None
 
 
 def _importance(found: SearchResult, judged: Sequence[Trial], seeds: Sequence[int]) -> list[Block]:
+    if len(judged) < _FEW:
+        return [Paragraph(f"{len(judged)} whole trials are too few to tell; it takes {_FEW}.")]
     lines = [
         [name, Shaded(f"{100 * share:.0f}", share), plain(found.best.settings[name])]
         for name, share in importances(found.space, judged, seeds).items()
@@ -100,22 +117,31 @@ def _importance(found: SearchResult, judged: Sequence[Trial], seeds: Sequence[in
     return [Grid(["setting", "share", "chosen"], lines, caption)] if lines else []
 
 
+def _judged(trials: Sequence[Trial], seeds: Sequence[int]) -> list[Trial]:
+    return [t for t in trials if t.accuracies.keys() >= set(seeds) and math.isfinite(t.mean(seeds))]
+
+
 def _best(found: SearchResult) -> Grid:
     by_splits = sorted(best_of(found.trials), key=lambda trial: -len(trial.accuracies))
-    names, metric = list(found.space.ranges), found.recipe.settings.metric
+    best = [found.best, *(t for t in by_splits if t is not found.best and math.isfinite(t.mean()))][:SHOWN]
+    metric, names = found.recipe.settings.metric, list(found.space.ranges)
+    # A column that says the same of all only pushes others out of sight.
+    names = [name for name in names if len({plain(trial.settings[name]) for trial in best}) > 1]
     rows = []
-    for trial in [found.best, *(t for t in by_splits if t is not found.best)][:SHOWN]:
-        if math.isfinite(trial.mean()):
-            epochs = fmean(epoch for epoch in trial.epochs.values() if epoch is not None)
-            mean, deviation = (shown(metric, value) for value in (trial.mean(), trial.deviation))
-            figures = [mean, deviation, f"{epochs:.0f}"]
-            settings = [plain(trial.settings[name]) for name in names]
-            rows.append([str(trial.number), str(len(trial.accuracies)), *figures, *settings])
-    return Grid(["trial", "splits", "mean", "sd", "epoch", *names], rows)
+    for trial in best:
+        epochs = fmean(epoch for epoch in trial.epochs.values() if epoch is not None)
+        mean, deviation = (shown(metric, value) for value in (trial.mean(), trial.deviation))
+        figures = [mean, deviation, f"{epochs:.0f}"]
+        settings = [plain(trial.settings[name]) for name in names]
+        rows.append([str(trial.number), str(len(trial.accuracies)), *figures, *settings])
+    caption = "the chosen one first, then by splits and mean, with the settings in which they differ"
+    return Grid(["trial", "splits", "mean", "sd", "epoch", *names], rows, caption)
 
 
 # Numbers are compared in so many groups of equal size.
 _GROUPS = 4
+# With fewer trials, what groups explain is chance.
+_FEW = 2 * _GROUPS
 
 
 def importances(space: Space, trials: Sequence[Trial], seeds: Sequence[int]) -> dict[str, float]:
@@ -129,7 +155,7 @@ def importances(space: Space, trials: Sequence[Trial], seeds: Sequence[int]) -> 
         trials: What was tried; only those with a figure for each of the seeds count.
         seeds: The splits to compare on.
     """
-    judged = [t for t in trials if t.accuracies.keys() >= set(seeds) and math.isfinite(t.mean(seeds))]
+    judged = _judged(trials, seeds)
     values = [trial.mean(seeds) for trial in judged]
     found = {}
     for name, known in space.ranges.items():

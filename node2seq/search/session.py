@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.data import RULES
-from node2seq.environment import make_deterministic, pick_device
+from node2seq.environment import make_deterministic, pick_device, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import check_carried, current, options_of
 from node2seq.options import check_choice, suggestion
@@ -18,13 +18,14 @@ from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for,
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
+from node2seq.runs.training import stop_requests
 from node2seq.search.bayes import Bayes, search_with_optuna
 from node2seq.search.evaluate import Evaluator, Say, SearchProgress
 from node2seq.search.halving import Halving, search_by_halving
 from node2seq.search.settings import SearchSettings
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
-from node2seq.search.trials import Trial, Trials, most_trusted
+from node2seq.search.trials import Trial, Trials, best_of, most_trusted
 from node2seq.storage import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
@@ -71,12 +72,13 @@ class SearchResult:
     """The result of a search.
 
     Args:
-        best: The best trial of those trained on the most splits.
+        best: The best trial of those trained on the most splits, or the start if it stands.
         recipe: How it was trained.
         recipe_file: The same for ``node2seq train --config``.
         trials: All of them.
         finished: Whether the search was carried out; if not, the budget was spent.
         space: What was searched.
+        verdict: Whether the best beats the settings that the search started from, in words.
     """
 
     best: Trial
@@ -85,6 +87,7 @@ class SearchResult:
     trials: Trials
     finished: bool
     space: Space
+    verdict: str
 
 
 def run(
@@ -92,14 +95,16 @@ def run(
     say: Say,
     tell: Callable[[SearchProgress], None] | None = None,
     say_reading: Say | None = None,
+    on_best: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
-    """Search, and write the best recipe.
+    """Search, and write the best recipe: from the first trained trial on, a recipe is there at any moment.
 
     Args:
         request: What to search.
         say: Told line by line what is done.
         tell: Told how far the trainings are, now and then.
         say_reading: Told what takes a while when the graph is read.
+        on_best: Called with the best so far whenever trials were trained, and in the end.
     """
     options_of(request.model)  # a model that there is not is refused before anything is read
     if request.rule is not None:
@@ -115,6 +120,21 @@ def run(
     base, space = prepare(request, graph)
     model, _ = current(network_for(request.model, request.space), base.options)
     trials = Trials(request.out, _header(request, base, space, graph))
+    start = trials.trial(settings_of(model, base, space.ranges), "start")
+
+    def keep(best: Trial | None, finished: bool = False) -> SearchResult | None:
+        if best is None or not math.isfinite(best.mean()):
+            return None
+        recipe = base.updated(_comment(best, base.settings.metric), **best.settings)
+        file = request.recipe or request.out.with_suffix(".toml")
+        write_bytes(file, write_recipe(model, recipe, request.source, recipe.source).encode())
+        verdict = _verdict(best, start, trials, request.plan, base.settings.metric)
+        found = SearchResult(best, recipe, file, trials, finished, space, verdict)
+        if on_best is not None:
+            on_best(found)
+        return found
+
+    asked: list[int] = []
     evaluator = Evaluator(
         graph.data.to(str(device)),
         model,
@@ -126,34 +146,59 @@ def run(
         budget=Budget(request.budget_seconds),
         say=say,
         tell=tell,
+        keep=lambda: keep(most_trusted(trials)),
+        planned=request.plan.trainings,
+        stop=asked,
     )
-    start = settings_of(model, base, space.ranges)
     try:
-        best, finished = _search(request.plan, start, evaluator), True
+        with threads_for(graph.data), stop_requests(asked):
+            best, finished = _search(request.plan, start, evaluator), True
     except OutOfTime:
         best, finished = most_trusted(trials), False
         if not any(trial.accuracies for trial in trials):
             raise Node2SeqError(
                 f"a budget of {request.budget_seconds} s", "nothing was trained in that time", "Give more"
             ) from None
-    if best is None or not math.isfinite(best.mean()):
+    found = keep(best, finished)
+    if found is None:
         raise Node2SeqError(
             str(request.out),
             "every training that was to be compared failed; the file says why",
             "Narrow the space with --fix, the learning rate first",
         )
-    recipe = base.updated(_comment(best, base.settings.metric), **best.settings)
-    recipe_file = request.recipe or request.out.with_suffix(".toml")
-    text = write_recipe(model, recipe, request.source, recipe.source)
-    write_bytes(recipe_file, text.encode())
-    return SearchResult(best, recipe, recipe_file, trials, finished, space)
+    return found
 
 
-def _search(settings: SearchSettings, start: Settings, evaluator: Evaluator) -> Trial:
+def _search(settings: SearchSettings, start: Trial, evaluator: Evaluator) -> Trial:
     if isinstance(settings, Bayes):
         return search_with_optuna(settings, start, evaluator)
     assert isinstance(settings, Halving)
     return search_by_halving(settings, start, evaluator)
+
+
+def _verdict(best: Trial, start: Trial, trials: Trials, plan: SearchSettings, metric: str) -> str:
+    """Whether a trial beats the start, on splits that both were trained on, best those of the final."""
+    if not math.isfinite(start.mean()):
+        return f"Trial {best.number} replaces the default, which failed."
+    others = [t for t in trials if t is not start and t.accuracies.keys() == best.accuracies.keys()]
+    rival = best_of(others)[0] if best is start and others else best
+    both = sorted(rival.accuracies.keys() & start.accuracies.keys())
+    unseen = [seed for seed in both if seed in plan.final_seeds]
+    seeds = unseen or both
+    if rival is start or not seeds or not math.isfinite(rival.mean(seeds)):
+        return "The default stands: no other settings came close on validation nodes."
+    better = sum(rival.mean([seed]) > start.mean([seed]) for seed in seeds)
+    figures = [shown(metric, trial.mean(seeds), " %") for trial in (rival, start)]
+    splits = f"on {len(seeds)} {'further splits' if unseen else 'splits'}"
+    if best is start:
+        return (
+            f"The default stands: validation {METRIC_TITLES[metric]} {figures[1]} {splits}; "
+            f"the best other settings, trial {rival.number}, reach {figures[0]}."
+        )
+    return (
+        f"Trial {best.number} beats the default: validation {METRIC_TITLES[metric]} {figures[0]} "
+        f"against {figures[1]} {splits}, better on {better} of them."
+    )
 
 
 def prepare(request: Request, graph: RunGraph | None = None) -> tuple[Recipe, Space]:

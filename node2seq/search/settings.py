@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Self
 
 from node2seq.errors import Node2SeqError
 
@@ -57,7 +58,7 @@ class SearchSettings:
         trials: Different settings in all.
         seeds: The splits of the search.
         final_seeds: Further splits for the finalists, on which nothing was chosen before.
-        finalists: How many trials are trained on those.
+        finalists: How many trials are trained on those, besides the settings that the search starts from.
         seed: Of the draws.
     """
 
@@ -75,6 +76,27 @@ class SearchSettings:
     def first_seeds(self) -> tuple[int, ...]:
         """The splits that every trial is trained on."""
         return self.seeds
+
+    @property
+    def trainings(self) -> int:
+        """How many there are at most."""
+        return self.trials * len(self.seeds) + (self.finalists + 1) * len(self.final_seeds)
+
+    @classmethod
+    def in_proportion(cls, trials: int, **given: Any) -> Self:
+        """A search of so many trials, with as many splits and finalists as are worth their time beside them.
+
+        Args:
+            trials: Different settings in all.
+            given: Other settings; they override the proportions.
+        """
+        splits = min(5, max(2, 1 + trials // 16))
+        proportions: dict[str, Any] = {
+            "seeds": tuple(range(FIRST_SEED, FIRST_SEED + splits)),
+            "final_seeds": tuple(range(2 * FIRST_SEED, 2 * FIRST_SEED + 2 * splits)),
+            "finalists": min(8, max(1, trials // 8)),
+        }
+        return cls(trials=trials, **proportions | given)
 
     def check_at_least(self, **lowest: int) -> None:
         """Refuse numbers that are too low."""

@@ -84,7 +84,7 @@ _PAPER: dict[str, Space] = {
         {
             **_BLOCKS.shape,
             "kernel_size": Choice((1, 3, 5)),
-            "readout": Choice(("max", "mean")),
+            "readout": Choice(("max", "mean", "ranks")),
             "taps": Choice(("full", "depthwise")),
         },
         _BLOCKS.free,

@@ -54,7 +54,7 @@ class Trials:
     """The trials of one search, in a file of JSON lines: what is searched, then every training.
 
     Args:
-        path: Created if it does not exist. If it does, ``header`` must be the one it was started with.
+        path: Created with the first training. If it exists, ``header`` must be the one it was started with.
         header: What decides about the search; JSON values.
     """
 
@@ -67,10 +67,9 @@ class Trials:
         make_folder(path.parent)
         self._file = JsonLines(path, ascii_only=True)
         lines = self._file.refresh().values
+        self._is_begun = bool(lines)
         if lines:
             _check_header(path, lines[0], header)
-        else:
-            self._file.append([header])
         for number, line in enumerate(lines[1:], start=2):
             self._learn(line, number)
 
@@ -114,7 +113,8 @@ class Trials:
                 "settings": trial.settings,
             }
             lines.append(line if outcome.error is None else {**line, "error": outcome.error})
-        self._file.append(lines)
+        self._file.append(lines if self._is_begun else [self.header, *lines])
+        self._is_begun = True
 
     def _learn(self, line: Any, number: int) -> None:
         try:

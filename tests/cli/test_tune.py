@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import sys
+import time
 import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -89,7 +92,8 @@ def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler, monkey
 
 
 def test_the_page_stands_alone_and_shows_what_mattered(cli):
-    done = cli("tune", "karate", *SHORT, "--sampler", "halving")
+    arguments = ["tune", "karate", *SHORT, "--sampler", "halving", "--trials", "9"]
+    done = cli(*arguments)
     assert done.status == 0, done.err
     folder = Path("runs/tune-karate-node2seq-paper")
     page = (folder / "report.html").read_text()
@@ -103,7 +107,7 @@ def test_the_page_stands_alone_and_shows_what_mattered(cli):
     assert best[1][1] == "3", "the chosen one first, with its further split"
     assert ["epochs", "8"] in recipe
     assert seen.charts == ["Validation accuracy by trial"]
-    again = cli("tune", "karate", *SHORT, "--sampler", "halving")
+    again = cli(*arguments)
     assert "program" in done.out
     assert "program" not in again.out, "what was trained is not trained again"
 
@@ -157,14 +161,64 @@ def test_a_terminal_sees_how_far_a_program_is(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     with tune._progress(quiet=False) as (say, tell):
         assert tell is not None
-        tell(SearchProgress(program=2, programs=5, runs=40, share=0.5))
+        tell(SearchProgress(2, 5, runs=40, share=0.5, best="best so far: 90 %", seconds_left=30.0))
         say("[a line]")
     shown = terminal.getvalue()
     assert "program 2 of 5, 40 runs" in shown
+    assert "best so far: 90 % 30 s left" in shown
     assert "[a line]" in shown
-    monkeypatch.setattr(sys, "stdout", StringIO())
-    with tune._progress(quiet=False) as (_, tell):
-        assert tell is None, "a log file gets lines only"
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch):
+    log = StringIO()
+    monkeypatch.setattr(sys, "stdout", log)
+    with tune._lines(every=0.02) as (say, tell):
+        say("begun")
+        assert tell is not None
+        tell(SearchProgress(1, 1, runs=4, share=0.5, best="best so far: 90 %", seconds_left=30.0))
+        deadline = time.monotonic() + 10
+        while log.getvalue().count("\n") < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    ended = log.getvalue()
+    first, *later = ended.splitlines()
+    assert first == "begun"
+    assert len(later) >= 2
+    wanted = "s: 4 runs, 50 % of their epochs; best so far: 90 %; about 30 s left"
+    assert all(line.endswith(wanted) for line in later)
+    time.sleep(0.05)
+    assert log.getvalue() == ended, "no line after the end"
+
+
+def test_what_is_found_first_outlasts_a_stop(cli, monkeypatch):
+    real, calls = evaluate.train_many, []
+
+    def stopped(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C does; training ends at the next look
+        return real(*args, **options)
+
+    monkeypatch.setattr(evaluate, "train_many", stopped)
+    arguments = ["tune", "karate", "--model", "mlp", "--fix", "epochs=20", "--trials", "8", "--out", "a"]
+    done = cli(*arguments)
+    assert done.status == 130
+    assert "run the same command to resume. The best settings so far are in a" in done.err
+    recipe = Path("a/recipe.toml").read_text()
+    assert "over 2 splits, seeds 100 to 101" in recipe
+    assert "the search has not ended" in Path("a/report.html").read_text()
+    assert {line["trial"] for line in read_lines(Path("a/trials.jsonl"))[1:]} == {0}
+    monkeypatch.setattr(evaluate, "train_many", real)
+    done = cli(*arguments)
+    assert done.status == 0, done.err
+    assert "stands" in done.out or "beats the default" in done.out
+
+
+def test_a_late_refusal_leaves_nothing(cli):
+    write_graph(load("karate"), "edges.csv", "nodes.csv")
+    done = cli("tune", "--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label", "--out", "a",
+               "--fix", "hidden_channels=10000000")  # fmt: skip
+    assert done.status == 2
+    assert not Path("a").exists()
 
 
 def test_the_share_of_a_program_grows_to_one(tmp_path):
@@ -177,8 +231,12 @@ def test_the_share_of_a_program_grows_to_one(tmp_path):
         plan=Halving(trials=2, seeds=(100, 101), final_seeds=(200,), generations=0),
     )
     run(request, lambda _: None, seen.append)
-    first = [standing for standing in seen if standing.runs == 4]
+    first = [standing for standing in seen if standing.runs == 2][:2]
     assert len(first) > 1
+    assert first[0].best == "no result yet"
+    assert first[0].seconds_left is None
+    assert seen[-1].best.startswith("best so far: accuracy")
+    assert seen[-1].seconds_left is not None
     assert [standing.share for standing in first] == sorted({standing.share for standing in first})
     assert 0.0 < first[0].share < first[-1].share <= 1.0
 

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from node2seq.data import load, make_split
 from node2seq.recipes import Recipe
 from node2seq.runs.folder import Source
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
-from node2seq.search import evaluate
+from node2seq.search import evaluate, session
 from node2seq.search.halving import Halving
 from node2seq.search.session import Request, prepare, run
 from node2seq.search.space import Choice
@@ -161,7 +162,7 @@ def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch)
     assert len(trials) == 8
     assert {len(trial.accuracies) for trial in trials} == {2, 3, 5}
     # The start, and nothing but the start, may be among the better without being better.
-    first = [trial for trial in trials if trial.stage == "anywhere"]
+    first = [trial for trial in trials if trial.stage in ("start", "anywhere")]
     kept = [trial for trial in first if len(trial.accuracies) > 2]
     ranked = best_of(first, (100, 101))
     assert {trial.number for trial in kept} == {0, ranked[0].number, ranked[1].number}
@@ -212,6 +213,32 @@ def test_a_search_in_which_all_fails_says_so(texas, tmp_path):
     assert not (tmp_path / "a.toml").exists()
 
 
+@pytest.mark.parametrize(
+    ("final", "chosen", "verdict"),
+    [
+        (0.9, 1, "Trial 1 beats the default: validation accuracy 90.0 % against 80.0 % on 2 further splits"),
+        (0.75, 0, "The default stands: validation accuracy 80.0 % on 2 further splits; the best other"),
+        (None, 0, "The default stands: no other settings came close"),
+    ],
+)
+def test_the_default_stands_unless_it_is_beaten_on_further_splits(tmp_path, final, chosen, verdict):
+    plan = Halving(trials=2, seeds=(100,), final_seeds=(200, 201), finalists=1)
+    trials = Trials(tmp_path / "a.jsonl", {})
+    start = trials.trial({"lr": 1.0}, "start")
+    other = trials.trial({"lr": 2.0}, "anywhere")
+    start.accuracies[100], other.accuracies[100] = 0.8, 0.95
+
+    def train(finalists, seeds):
+        assert {t.number for t in finalists} == {0, 1}, "the start is among them whatever it reached"
+        for trial in finalists:
+            trial.accuracies |= dict.fromkeys(seeds, 0.8 if trial is start else final)
+
+    evaluator = SimpleNamespace(train=train, say=lambda _: None)
+    best = evaluate.Evaluator.train_finalists(evaluator, [other], start, plan)  # pyright: ignore
+    assert best.number == chosen
+    assert session._verdict(best, start, trials, plan, "accuracy").startswith(verdict)
+
+
 def test_trials_can_be_cut_short(texas, tmp_path):
     req = request(texas, tmp_path / "a.jsonl")
     base, space = prepare(replace(req, fix=("epochs=60", "hidden_channels=4")))
@@ -240,7 +267,7 @@ def test_trials_can_be_cut_short(texas, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_search_resumes_as_if_nothing_had_happened(texas, tmp_path):
-    plan = Halving(trials=12, seeds=(100, 101, 102), final_seeds=(200, 201))
+    plan = Halving.in_proportion(12, seeds=(100, 101, 102), final_seeds=(200, 201))
     whole = Request(texas, tmp_path / "whole.jsonl", model="gcn", fix=("epochs=20",), plan=plan)
     run(whole, lambda _: None)
     killed = tmp_path / "killed" / "trials.jsonl"

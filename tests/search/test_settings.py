@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node2seq import Node2SeqError
+from node2seq.search.bayes import Bayes
 from node2seq.search.halving import Halving
 from node2seq.search.settings import parse_seeds
 
@@ -23,3 +24,15 @@ def test_seeds_are_read_and_checked():
         parse_seeds("a-b")
     with pytest.raises(Node2SeqError, match="once"):
         Halving(seeds=(100, 101), final_seeds=(101,))
+
+
+def test_splits_and_finalists_are_in_proportion_to_the_trials():
+    few, many = Bayes.in_proportion(8), Bayes.in_proportion(64)
+    assert (few.seeds, few.final_seeds) == ((100, 101), (200, 201, 202, 203))
+    assert (few.finalists, few.batch) == (1, 2)
+    assert few.trainings == 8 * 2 + 2 * 4
+    assert (len(many.seeds), len(many.final_seeds), many.finalists, many.batch) == (5, 10, 8, 8)
+    given = Halving.in_proportion(8, seeds=(100, 101, 102, 103), finalists=1)
+    assert (given.seeds, given.finalists, len(given.final_seeds)) == ((100, 101, 102, 103), 1, 4)
+    assert given.first_seeds == (100, 101)
+    assert given.trainings == 8 * 2 + (8 // 3 + 4 + 1) * 2 + 2 * 4

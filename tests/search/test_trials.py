@@ -56,7 +56,9 @@ def test_trials_are_kept_and_half_a_line_is_dropped(tmp_path):
 
 def test_a_search_of_before_is_the_same_one(tmp_path):
     path = tmp_path / "trials.jsonl"
-    Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1, **FORMER}})
+    begun = Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1, **FORMER}})
+    assert not path.exists(), "a search that trains nothing leaves nothing"
+    begun.add([])
     written = path.read_bytes()
     Trials(path, {"model": "node2seq", "recipe": {"hops": 2, "lr": 0.1}})
     Trials(path, {"model": "node2seq-plus", "recipe": {"hops": 2, "lr": 0.1, **FORMER}})
