@@ -75,7 +75,7 @@ def test_commands_run_as_they_stand(tmp_path, real_data):
     for command, less in (("train cora-r --baseline gcn", "--epochs 3"), (REPRODUCE, "--runs 1 --epochs 3")):
         assert f"node2seq {command}" in README
         commands.append(f"node2seq {command} {less}")
-    assert len(commands) == 13
+    assert len(commands) == 14
     for command in commands:
         verb, *arguments = shlex.split(command)
         assert verb == "node2seq"

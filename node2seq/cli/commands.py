@@ -24,6 +24,7 @@ from node2seq.cli.flags import (
     Definition,
     EvaluateFlags,
     ExplainFlags,
+    ExploreFlags,
     InfoFlags,
     PredictFlags,
     ReproduceFlags,
@@ -37,7 +38,10 @@ from node2seq.errors import Node2SeqError
 if TYPE_CHECKING:
     import typer
 
-_EXTRAS = {"safetensors", "polars", "rich"}
+_EXTRAS = {
+    **dict.fromkeys(("safetensors", "polars", "rich"), "cli"),
+    **dict.fromkeys(("fastapi", "starlette", "uvicorn"), "page"),
+}
 # torch has no type of its own for a processor's memory.
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")
 
@@ -97,7 +101,8 @@ class Command:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:
                 raise
-            status, message = 2, f"Error: {package} is not installed. Run `pip install 'node2seq[cli]'`."
+            extra = _EXTRAS[package]
+            status, message = 2, f"Error: {package} is not installed. Run `pip install 'node2seq[{extra}]'`."
         echo(message, error=True)
         return status
 
@@ -141,8 +146,10 @@ COMMANDS = {
         (
             "node2seq explain runs/karate-node2seq-s0 --node 8",
             "node2seq explain runs/karate-node2seq-s0 --node 8 --without 32 --json",
+            "node2seq explain runs/karate-node2seq-s0 --node 8 --html node8.html",
         ),
     ),
+    "explore": Command(ExploreFlags, "explore:explore", ("node2seq explore runs/karate-node2seq-s0",)),
     "info": Command(
         InfoFlags,
         "info:info",

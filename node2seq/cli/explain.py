@@ -10,13 +10,19 @@ from rich.table import Table
 
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import ExplainFlags
+from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
+from node2seq.explain.page import page_of
 from node2seq.explain.run import ExplainedRun, open_run
+from node2seq.explain.view import Viewer, full_view
 from node2seq.reporting.document import percent
+from node2seq.storage import write_bytes
 
 
 def explain(flags: ExplainFlags) -> None:
     """Explain a node and show it."""
+    if flags.html is not None and flags.html.exists() and not flags.force:
+        raise Node2SeqError(str(flags.html), "the file exists", "Give another name, or --force to replace it")
     run = open_run(
         flags.run,
         device=flags.device,
@@ -24,7 +30,13 @@ def explain(flags: ExplainFlags) -> None:
         say=step_teller(flags.as_json),
     )
     without = [run.number(name) for name in flags.without]
-    found = run.explainer.explain(run.number(flags.node), without=without)
+    node = run.number(flags.node)
+    if flags.html is not None:
+        view = full_view(Viewer(run), flags.node, flags.without)
+        write_bytes(flags.html, page_of(view).encode())
+        echo(json.dumps({"html": str(flags.html)}) if flags.as_json else f"page: {flags.html}")
+        return
+    found = run.explainer.explain(node, without=without)
     if flags.as_json:
         echo(json.dumps(found.to_dict()))
     else:

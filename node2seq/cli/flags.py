@@ -347,11 +347,25 @@ class ExplainFlags:
     both_directions: bool = flag(
         False, "Switch a neighbour off by the edges in both directions, not by the one into the node alone."
     )
-    most: int = flag(
-        30, "How many neighbours of a layer to show: those with the largest contributions.", least=1
+    html: Path | None = flag(
+        None, "Write what `node2seq explore` shows of the node as one file.", metavar="FILE", shown="none"
     )
+    force: bool = _force()
+    most: int = flag(30, "Neighbours of a layer to show: those with the largest contributions.", least=1)
     device: str = _device()
     as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreFlags:
+    """Serve a page to this machine on which a run's nodes can be searched, explained and changed."""
+
+    run: Path = _run_folder()
+    port: int = flag(8450, "Where it listens, on 127.0.0.1 alone; 0 takes a free one.", least=0, most=65535)
+    both_directions: bool = flag(
+        False, "Switch a neighbour off by the edges in both directions, not by the one into the node alone."
+    )
+    device: str = _device()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from node2seq import ops
+from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.trace import Trace
 
@@ -57,7 +58,7 @@ class Contributions(NamedTuple):
 def recorded(model: nn.Module) -> Iterator[dict[str, Call]]:
     """Keeps what each Node2Seq layer of a model does inside the block, by the name of the layer.
 
-    A layer that is called several times keeps its last call.
+    The layers stand in the order of their calls. Each may be called once.
     """
     calls: dict[str, Call] = {}
     handles = []
@@ -78,6 +79,12 @@ def _ask_for_trace(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _keeper(calls: dict[str, Call], name: str) -> Any:
     def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Tensor:
+        if name in calls:
+            raise Node2SeqError(
+                f"the layer {name}",
+                "the model calls it more than once, so it has more than one order at a node",
+                "Give each call a layer of its own",
+            )
         out, trace = result
         weight, attr = (
             args[place] if len(args) > place else kwargs.get(key)

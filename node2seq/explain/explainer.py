@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -141,13 +142,20 @@ class Explainer:
         was_training = self.model.training
         self.model.eval()
         try:
-            ego, outputs, calls = self._read(node, torch.cat([self.graph.edge_index.new_zeros(0), *removed]))
+            gone = torch.cat([self.graph.edge_index.new_zeros(0), *removed])
+            ego, outputs, calls = self._read(node, gone)
             predicted = self._predicted_class(outputs)
+            score = float(self._score(outputs[None], predicted)[0])
             layers = tuple(
                 layer
-                for name, conv in self.layers.items()
-                if name in calls
-                for layer in self._explain_layer(name, conv, calls[name], ego, predicted, steps)
+                for name in calls
+                for layer in self._explain_layer(
+                    name,
+                    calls[name],
+                    ego,
+                    self._integrate(name, calls, ego, gone, predicted, score, steps),
+                    steps,
+                )
             )
             others = [j for j in self.neighbours_of(node) if j not in switched_off] if counterfactuals else []
             found = tuple(self._counterfactuals(ego, node, others, outputs, predicted))
@@ -160,13 +168,27 @@ class Explainer:
             probabilities=self._shown(outputs),
             predicted=predicted,
             label=self._label(node),
-            score=float(self._score(outputs[None], predicted)[0]),
+            score=score,
             layers=layers,
             counterfactuals=found,
             without=switched_off,
             both_directions=self.both_directions,
             nodes_read=ego.nodes.numel(),
         )
+
+    def without_each(
+        self, node: int, others: Sequence[int], *, without: Iterable[int] = ()
+    ) -> list[Counterfactual]:
+        """The prediction for a node without each of some neighbours, those in ``without`` missing too."""
+        self._check(node, 1)
+        removed = [self._edges_between(node, other) for other in dict.fromkeys(without)]
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            ego, outputs, _ = self._read(node, torch.cat([self.graph.edge_index.new_zeros(0), *removed]))
+            return list(self._counterfactuals(ego, node, others, outputs, self._predicted_class(outputs)))
+        finally:
+            self.model.train(was_training)
 
     def _check(self, node: int, steps: int) -> None:
         nodes = self.x.size(0)
@@ -257,12 +279,13 @@ class Explainer:
         return self.y[node].tolist() if bool(labelled(self.y[node : node + 1])[0]) else None
 
     def _explain_layer(
-        self, name: str, conv: Node2SeqConv, call: Call, ego: Ego, predicted: int | None, steps: int
+        self, name: str, call: Call, ego: Ego, integrated: tuple[Tensor, float], steps: int
     ) -> Iterator[Layer]:
         """What the layer did at the node: an element for each head."""
+        conv = self.layers[name]
         centre = torch.tensor([ego.centre], device=self.x.device)
         found = contributions(conv, call, centre)
-        gradient, gain = self._integrate(conv, call.out[ego.centre], ego, predicted, steps)
+        gradient, gain = integrated
         missed = abs(float(call.out[ego.centre].double() @ gradient) - gain)
         channels = conv.out_channels
         graph = Graph(call.edge_index, ego.nodes.numel())
@@ -363,35 +386,98 @@ class Explainer:
         )
 
     def _integrate(
-        self, conv: Node2SeqConv, output: Tensor, ego: Ego, predicted: int | None, steps: int
+        self,
+        name: str,
+        calls: dict[str, Call],
+        ego: Ego,
+        removed: Tensor,
+        predicted: int | None,
+        score: float,
+        steps: int,
     ) -> tuple[Tensor, float]:
-        """The mean gradient of the score between zero and the layer's output at the node, and the score's
+        """The mean gradient of the score between zero and a layer's output at the node, and the score's
         difference between the two.
+
+        Node2Seq layers up to this one give what they gave: what they read need not be there any more.
         """
+        known = list(calls)[: list(calls).index(name) + 1]
+        part = ego
+        if self.reach.hops is not None and not self.reach.both_ways:
+            left = self.reach.hops - sum(self.layers[each].hops for each in known)
+            around = self.graph.around(int(ego.nodes[ego.centre]), self.reach._replace(hops=max(left, 0)))
+            part = _without(around, removed)
+        found = self._integrate_over(part, known, calls, ego, predicted, steps)
+        tolerance = torch.finfo(self.outputs.dtype).eps ** 0.5 * (1 + abs(score))
+        if part is not ego and abs(found[1] - score) > tolerance:
+            found = self._integrate_over(ego, known, calls, ego, predicted, steps)
+        gradient, at_output, at_zero = found
+        return gradient, at_output - at_zero
+
+    def _integrate_over(
+        self,
+        part: Ego,
+        known: Sequence[str],
+        calls: dict[str, Call],
+        ego: Ego,
+        predicted: int | None,
+        steps: int,
+    ) -> tuple[Tensor, float, float]:
+        """The mean gradient, and the scores with the layer's output and with zeros in its place.
+
+        Args:
+            part: What the passes go over: nodes that are in ``ego`` too.
+            known: The layers that are not computed again, the one in question last.
+            calls: What the layers gave in ``ego``.
+            ego: The part that they were called for.
+            predicted: The explained class.
+            steps: The number of points.
+        """
+        output = calls[known[-1]].out[ego.centre].detach()
         points, weights = np.polynomial.legendre.leggauss(steps)
         # Both ends besides: their scores give the difference, and their gradients count for nothing.
         along = torch.tensor([0.0, 1.0, *(points + 1) / 2], dtype=output.dtype, device=output.device)
         share = torch.tensor([0.0, 0.0, *weights / 2], dtype=torch.float64, device=output.device)
         total = output.new_zeros(output.shape, dtype=torch.float64)
-        scores = []
-        width = ego.nodes.numel()
-        for batch in self._batches([ego] * along.numel()):
-            first = len(scores)
-            size = len(batch)
-            rows = torch.arange(size, device=output.device) * width + ego.centre
+        rows = torch.searchsorted(ego.nodes, part.nodes)
+        given_before = {each: calls[each].out[rows].detach() for each in known}
+        scores: list[float] = []
+        for batch in self._batches([part] * along.numel()):
+            size, first = len(batch), len(scores)
+            centres = torch.arange(size, device=output.device) * part.nodes.numel() + part.centre
             with torch.enable_grad():
-                given = (along[first : first + size, None] * output.detach()).requires_grad_()
-            handle = conv.register_forward_hook(_replacer(rows, given))
-            try:
-                with torch.no_grad():  # up to the layer; the hook turns gradients on behind it
-                    found = self._score(self._outputs(batch), predicted)
-            finally:
-                handle.remove()
+                given = (along[first : first + size, None] * output).requires_grad_()
+            outputs = {each: out.repeat(size, 1) for each, out in given_before.items()}
+            with self._giving(outputs, known[-1], centres, given), torch.no_grad():
+                found = self._score(self._outputs(batch), predicted)
             (gradient,) = torch.autograd.grad(found.sum(), given, allow_unused=True)
             if gradient is not None:
                 total += share[first : first + size] @ gradient.double()
             scores += found.tolist()
-        return total, scores[1] - scores[0]
+        return total, scores[1], scores[0]
+
+    @contextmanager
+    def _giving(self, outputs: dict[str, Tensor], last: str, rows: Tensor, given: Tensor) -> Iterator[None]:
+        """Lets layers give known outputs instead of computing them, the last one with other rows.
+
+        Gradients are recorded from there on.
+        """
+
+        def answer(name: str) -> Any:
+            def forward(*_args: Any, **_kwargs: Any) -> Tensor:
+                if name != last:
+                    return outputs[name]
+                torch.set_grad_enabled(True)
+                return outputs[name].index_put((rows,), given)
+
+            return forward
+
+        try:
+            for name in outputs:
+                self.layers[name].forward = answer(name)
+            yield
+        finally:
+            for name in outputs:
+                del self.layers[name].forward
 
     @torch.no_grad()
     def _counterfactuals(
@@ -413,16 +499,6 @@ class Explainer:
                 predicted=self._predicted_class(row),
                 change=shown[at] - shown_before[at],
             )
-
-
-def _replacer(rows: Tensor, given: Tensor) -> Any:
-    """A hook that puts other rows into a layer's output, and records gradients from there on."""
-
-    def replace(_module: nn.Module, _args: Any, out: Tensor) -> Tensor:
-        torch.set_grad_enabled(True)
-        return out.detach().index_put((rows,), given)
-
-    return replace
 
 
 def _without(ego: Ego, removed: Tensor) -> Ego:

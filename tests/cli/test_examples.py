@@ -23,7 +23,7 @@ OTHERS = examples("evaluate", "predict", "explain", "info")
 
 def test_there_are_as_many_as_we_think():
     assert len(TRAIN) == 5
-    assert len(OTHERS) == 8
+    assert len(OTHERS) == 9
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,36 @@ def test_json_is_what_explain_gives(cli, run: Path):
     both = cli("explain", run, "--node", "cid", "--both-directions", "--json").json
     assert len(both["counterfactuals"][0]["edges"]) == 2
     assert torch.is_grad_enabled()
+
+
+def test_a_page_as_a_file(cli, run: Path):
+    done = cli("explain", run, "--node", "cid", "--html", "cid.html")
+    assert done.out == "page: cid.html\n"
+    page = Path("cid.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<title>cid: residual-node2seq on nodes</title>" in page
+    again = cli("explain", run, "--node", "cid", "--html", "cid.html")
+    assert again.status == 2
+    assert "--force" in again.err
+    assert cli("explain", run, "--node", "cid", "--html", "cid.html", "--force").status == 0
+
+
+def test_the_page_says_what_it_needs(cli, run: Path, monkeypatch: pytest.MonkeyPatch):
+    for module in ("node2seq.cli.explore", "node2seq.explain.server"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    done = cli("explore", run)
+    assert done.status == 2
+    assert done.err == "Error: fastapi is not installed. Run `pip install 'node2seq[page]'`.\n"
+
+
+def test_a_port_that_is_taken(cli, run: Path):
+    pytest.importorskip("fastapi")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = cli("explore", run, "--port", port)
+    assert done.status == 2
+    assert f"--port {port}: something else listens there" in done.err
 
 
 def test_numbers(cli, run: Path):
