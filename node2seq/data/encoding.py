@@ -4,7 +4,8 @@ The encoding of the features is stored and reused for new graphs. It is a list o
 each column, in order:
 
 - ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
-  With ``shift`` and ``scale`` the shift is subtracted, and the rest is divided by the scale.
+  With ``shift`` and ``scale`` the shift is subtracted, and the rest is divided by the scale. With
+  ``"decimal": ","`` a comma precedes the decimals, as in 3,14.
 - ``{"kind": "time", "name": …, "fill": …, "shift": …, "scale": …}``: a date or timestamp in seconds since
   1970, scaled as a number is.
 - ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one-hot. A missing cell is all
@@ -35,6 +36,9 @@ _MOST_DESCRIBED = 24
 NO_CATEGORY = ["na", "n/a", "nan", "null"]
 # 1,000 and 2,500,000.75 as people write them.
 _THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
+# 3,14 and 2.500.000,75 as others write them, and 2.500 beside those.
+_DECIMAL_COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
+_THOUSANDS_BY_POINTS = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d+)?\s*$"
 #: The square of a larger number is infinite in 32 bits.
 LARGEST = math.sqrt(float(np.finfo(np.float32).max))
 Encoding = list[dict[str, Any]]
@@ -83,6 +87,10 @@ def choose_encoding(
             encoding.append(chosen)
             continue
         chosen = {"kind": "time" if is_time else "number", "name": name, "fill": _fill_value(numbers, fill)}
+        if not is_time and (example := decimal_comma(column, title)) is not None:
+            chosen["decimal"] = ","
+            read_as = f"a comma precedes the decimals, {example!r} is read as {point_for_comma(example)}"
+            (notes if notes is not None else []).append(f"column {name!r}: {read_as}")
         # Seconds since 1970 have too many digits for 32 bits as they are.
         shift, scale = _scale(numbers, title) if standardize or is_time else (0.0, 1.0)
         if (shift, scale) != (0.0, 1.0):
@@ -168,7 +176,12 @@ def encode(
             numbers = (
                 _seconds(cells, title)
                 if column["kind"] == "time"
-                else as_numbers(cells, title, strict="the column was all numbers in training")
+                else as_numbers(
+                    cells,
+                    title,
+                    strict="the column was all numbers in training",
+                    decimal_comma_known=column.get("decimal") == ",",
+                )
             )
             assert numbers is not None
             if column["fill"] is None:
@@ -195,7 +208,8 @@ def read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
     for place, column in enumerate(frame):
         is_number = column.dtype == pl.Boolean or column.dtype.is_numeric()
         text = column if is_number else as_text(column, title)
-        values = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+        plain = text if is_number else plain_numbers(text)
+        values = plain.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         with np.errstate(over="ignore"):
             out[:, place] = values
         if not np.isfinite(out[:, place]).all():
@@ -236,11 +250,14 @@ def _columns(encoding: Encoding) -> Iterator[dict[str, Any]]:
             yield column
 
 
-def as_numbers(column: pl.Series, title: str, *, strict: str | None = None) -> pl.Series | None:
+def as_numbers(
+    column: pl.Series, title: str, *, strict: str | None = None, decimal_comma_known: bool | None = None
+) -> pl.Series | None:
     """The column as float64 with nulls for missing cells, or None if it holds categories.
 
     A column with numbers in at least half of its cells is numeric: its other cells are errors. With
-    ``strict``, which says why, it has to be.
+    ``strict``, which says why, it has to be. ``decimal_comma_known``: whether a comma precedes the decimals;
+    None: as the cells tell.
     """
     import polars as pl
 
@@ -251,7 +268,7 @@ def as_numbers(column: pl.Series, title: str, *, strict: str | None = None) -> p
         if numbers.null_count() == column.null_count() and not numbers.is_nan().any():
             return numbers  # the common, fast case: every cell is a number or missing
     text = as_text(column, title)
-    text = plain_numbers(text)
+    text = plain_numbers(text, decimal_comma_known)
     numbers = text.cast(pl.Float64, strict=False)
     lower = text.str.to_lowercase()
     text = text.set(lower.is_in(MISSING), None)
@@ -273,12 +290,45 @@ def as_numbers(column: pl.Series, title: str, *, strict: str | None = None) -> p
     )
 
 
-def plain_numbers(text: pl.Series) -> pl.Series:
-    """The cells with 1,000 written as 1000."""
+def plain_numbers(text: pl.Series, decimal_comma_known: bool | None = None) -> pl.Series:
+    """The cells with 1,000 written as 1000, and 3,14 as 3.14 where commas precede decimals.
+
+    Args:
+        text: The cells.
+        decimal_comma_known: Whether they do; None: as the cells tell.
+    """
+    if decimal_comma_known is None:
+        decimal_comma_known = _decimal_comma_in(text) is not None
+    if decimal_comma_known:
+        by_points = text.str.contains(_THOUSANDS_BY_POINTS).fill_null(value=False)
+        text = text.str.replace_all(".", "", literal=True).zip_with(by_points, text)
+        with_comma = text.str.contains(_DECIMAL_COMMA).fill_null(value=False)
+        return text.str.replace(",", ".", literal=True).zip_with(with_comma, text)
     with_commas = text.str.contains(_THOUSANDS).fill_null(value=False)
     if not with_commas.any():
         return text
     return text.str.replace_all(",", "", literal=True).zip_with(with_commas, text)
+
+
+def decimal_comma(column: pl.Series, title: str) -> str | None:
+    """A cell that shows that commas precede decimals in a column of text; None if they do not."""
+    import polars as pl
+
+    return _decimal_comma_in(as_text(column, title)) if column.dtype == pl.String else None
+
+
+def _decimal_comma_in(text: pl.Series) -> str | None:
+    """A cell that can only be read that way, where no cell with a comma speaks against it."""
+    commas = text.filter(text.str.contains(",", literal=True).fill_null(value=False))
+    if not len(commas) or not commas.str.contains(_DECIMAL_COMMA).all():
+        return None
+    telling = commas.filter(~commas.str.contains(_THOUSANDS))
+    return telling[0] if len(telling) else None
+
+
+def point_for_comma(cell: str) -> str:
+    """A number with a decimal comma, written with a point."""
+    return cell.replace(".", "").replace(",", ".")
 
 
 def _scale(numbers: pl.Series, title: str) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import polars
 import pytest
 
 from node2seq.data import read_graph
+from node2seq.data.encoding import decimal_comma
 
 TRAIN = ("train", "--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind", "--out", "run")
 QUICK = ("--epochs", "30", "--set", "hidden_channels=8", "--set", "num_layers=1", "--set", "dropout=0.0")
@@ -89,6 +90,34 @@ def test_amounts_and_dates_have_the_values_that_they_say(files):
     days = np.array([date.fromisoformat(cell).toordinal() for cell in frame["since"]])
     expected = (days - days.mean()) / days.std()
     assert np.allclose(data.x[:, 1].numpy(), expected, atol=1e-4)
+
+
+def test_decimal_commas_are_numbers_and_said(cli, files):
+    rows = Path("nodes.csv").read_text().splitlines()
+    amounts = ["3,14", "1.234,5", "-0,5", "1,234", "2.000", "7", "NA"]
+    cells = [row.split(";") for row in rows]
+    for i, row in enumerate(cells[1:]):
+        row[1] = amounts[i % 7]
+    Path("nodes.csv").write_text("\n".join(";".join(row) for row in cells) + "\n")
+    shown = cli(*CHECK)
+    assert "amount: number" in shown.out
+    assert "column 'amount': a comma precedes the decimals, '3,14' is read as 3.14" in shown.out + shown.err
+    data = read_graph("edges.csv", "nodes.csv", "kind", fill=0.0, features=["amount"])
+    assert data.x is not None
+    expected = np.array([3.14, 1234.5, -0.5, 1.234, 2000.0, 7.0, 0.0], np.float32)
+    assert (data.x[:7, 0].numpy() == expected).all()
+    # A new file whose cells alone would say thousands is read as the trained one was.
+    Path("new.csv").write_text("id;amount\n0;1,234\n1;2,000\n")
+    Path("new_edges.csv").write_text("source,target\n0,1\n")
+    new = read_graph("new_edges.csv", "new.csv", schema=data.schema)
+    assert new.x is not None
+    assert new.x[:, 0].tolist() == [np.float32(1.234), 2.0]
+
+
+@pytest.mark.parametrize("cells", [["1,2,3", "4,5"], ["1,000", "2,000"], ["a,b", "3,1"]])
+def test_other_commas_are_not_decimals(cells):
+    frame = polars.DataFrame({"x": cells})
+    assert decimal_comma(frame["x"], "the table") is None
 
 
 def test_categories_that_training_did_not_have_are_told_when_predicting(cli, files):
