@@ -257,13 +257,14 @@ def build_sequences(
     key = key.sort().values
     if is_tracing():
         key, ptr = _rows_of_fixed_size(key, span, num_targets, merge_duplicates)
+        target = key // span
     else:
         if merge_duplicates:
             key = key.unique_consecutive()
         elif add_self_loops:
             key = key[: int(torch.searchsorted(key, dropped))]
-        ptr = torch.searchsorted(key, torch.arange(0, dropped + span, span, device=key.device))
-    target = key // span
+        target = key // span
+        ptr = torch._convert_indices_from_coo_to_csr(target, num_targets)  # pyright: ignore[reportPrivateImportUsage]
     index = key - target * span  # ONNX has no remainder by a size
     return Sequences(Rows(ptr, target, has_leftovers=is_tracing()), index, num_sources)
 

@@ -7,7 +7,7 @@ Deterministic on CPU and GPU: sums run over each bag in order, and what has to b
 from node2seq.ops.eager.aggregate import aggregate
 from node2seq.ops.eager.attention import attention
 from node2seq.ops.eager.largest import largest
-from node2seq.ops.eager.ranking import precedence, rank, score
+from node2seq.ops.eager.ranking import precedence, rank, score, score_and_rank
 from node2seq.ops.eager.ranks import convolve_ranks, pair_scores, soft_ranks
 from node2seq.ops.eager.window_max import convolve_max
 from node2seq.ops.eager.window_sum import convolve_sum
@@ -23,5 +23,6 @@ __all__ = [
     "precedence",
     "rank",
     "score",
+    "score_and_rank",
     "soft_ranks",
 ]

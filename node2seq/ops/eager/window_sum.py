@@ -46,12 +46,13 @@ class _WindowSum(torch.autograd.Function):
             for t in range(kernel_size):
                 out[long, t] = core + head[t] + tail[t]
         if short.numel():
-            start, end = rows.ptr[short], rows.ptr[short + 1]
-            for t in range(kernel_size):
-                first = torch.minimum(start + t, end)
-                out[short, t] = _range_sum(
-                    x, sequences.index, first, torch.minimum(first + windows[short], end)
-                )
+            start, end, count = (
+                bound[:, None] for bound in (rows.ptr[short], rows.ptr[short + 1], windows[short])
+            )
+            first = torch.minimum(start + torch.arange(kernel_size, device=x.device), end)
+            last = torch.minimum(first + count, end)
+            sums = _range_sum(x, sequences.index, first.view(-1), last.view(-1))
+            out[short] = sums.view(-1, kernel_size, x.size(-1))
         return out
 
     @staticmethod
