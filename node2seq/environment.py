@@ -1,4 +1,7 @@
-"""The machine: devices, memory, versions, threads, and the commit of this package where it is a checkout."""
+"""The machine: devices, memory, versions, threads, and the commit of this package where it is a checkout.
+
+Functions import torch where they need it: versions are told without waiting for it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,27 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any
 
 from node2seq.errors import Node2SeqError
 
+if TYPE_CHECKING:
+    import torch
+    from torch_geometric.data import Data
+
 # Up to so many nodes and edges, threads wait for each other longer than they work.
 _FEW_ENTRIES = 2**14
+
+# NVIDIA's driver, in containers and in Windows' subsystem for Linux too; AMD's.
+_GPU_DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 
 PACKAGES = ("node2seq", "torch", "torch_geometric", "numpy", "safetensors")
 
 
 def pick_device(name: str) -> torch.device:
     """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` into a device that is really there."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -42,6 +51,8 @@ def make_deterministic(device: torch.device) -> None:
 
     On a CPU that takes one thread per process: sums are cut up by the number of threads.
     """
+    import torch
+
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.deterministic = True
@@ -61,6 +72,8 @@ def memory_of(device: torch.device) -> int | None:
 
 def free_on_gpu(device: torch.device) -> int:
     """The bytes that this process can still take on a GPU."""
+    import torch
+
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
@@ -72,6 +85,8 @@ def threads_for(data: Data) -> Iterator[None]:
     Threads wait for each other after every operation: on a busy machine, a small graph then takes twenty
     times as long. With one thread the bits do not depend on the number of cores either.
     """
+    import torch
+
     before = torch.get_num_threads()
     if (data.num_nodes or 0) + data.num_edges <= _FEW_ENTRIES:
         torch.set_num_threads(1)
@@ -83,12 +98,19 @@ def threads_for(data: Data) -> Iterator[None]:
 
 def describe(device: torch.device | None = None) -> dict[str, Any]:
     """Return versions, platform, device and commit as JSON values."""
+    import torch
+
     found: dict[str, Any] = {**package_versions(PACKAGES), "platform": platform.platform()}
     if device is not None:
         found["device"] = device_name(device) if device.type == "cuda" else str(device)
     found["threads"] = torch.get_num_threads()
     found["commit"] = source_commit()
     return found
+
+
+def has_gpu_driver() -> bool:
+    """Whether a GPU may be there: without the driver's files there is none, and torch need not be asked."""
+    return os.name == "nt" or any(Path(place).exists() for place in _GPU_DRIVER)
 
 
 def source_commit() -> str | None:
@@ -105,6 +127,8 @@ def source_commit() -> str | None:
 def device_name(device: torch.device) -> str:
     """The model of the GPU or of the processor."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
     lines = info.read_text(errors="replace").splitlines() if info.exists() else []

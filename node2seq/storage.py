@@ -21,12 +21,14 @@ import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from filelock import FileLock, Timeout
-from torch import Tensor
 
 from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TEMPORARY_SUFFIX = ".part"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
+from node2seq import __version__
 from node2seq.cli.flags import (
     BenchFlags,
     DataCheckFlags,
@@ -42,6 +43,7 @@ _EXTRAS = {
     **dict.fromkeys(("safetensors", "polars", "rich"), "cli"),
     **dict.fromkeys(("fastapi", "starlette", "uvicorn"), "page"),
 }
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 # torch has no type of its own for a processor's memory.
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")
 
@@ -83,6 +85,7 @@ class Command:
     def execute(self, flags: Any) -> int:
         """Run the verb; what ends it early becomes a sentence on stderr and an exit status."""
         try:
+            _check_paths(flags)
             module, _, name = self.function.partition(":")
             run: Callable[[Any], int | None] = getattr(
                 importlib.import_module(f"node2seq.cli.{module}"), name
@@ -170,7 +173,7 @@ COMMANDS = {
         ),
         bare=True,
     ),
-    "data list": Command(DataListFlags, "data:list_sets", ("node2seq data list",)),
+    "data list": Command(DataListFlags, "data_list:list_sets", ("node2seq data list",)),
     "data fetch": Command(DataFetchFlags, "data:fetch", ("node2seq data fetch karate",)),
     "data export": Command(
         DataExportFlags,
@@ -183,6 +186,21 @@ COMMANDS = {
         ("node2seq data check --edges edges.csv --nodes nodes.csv --label label",),
     ),
 }
+
+
+def _check_paths(flags: Any) -> None:
+    """Refuse what is not there before anything is imported that takes a second.
+
+    What the verb itself would rather complain about is left to it.
+    """
+    if isinstance(flags, EvaluateFlags | InfoFlags) and flags.run is not None and not flags.run.is_dir():
+        raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")
+    if isinstance(flags, TrainFlags | TuneFlags | DataCheckFlags) and flags.name is None:
+        if flags.label is None and not isinstance(flags, DataCheckFlags):
+            return
+        for path in (flags.edges, flags.nodes):
+            if path is not None and not path.exists():
+                raise Node2SeqError(str(path), "there is no such file", "Check the path")
 
 
 def main() -> None:
@@ -225,11 +243,30 @@ def make_app() -> typer.Typer:
     data = typer.Typer(
         help="List, fetch and write the known data sets; check a graph of your own.", no_args_is_help=True
     )
+    app.callback()(_with_version())
     for name, command in COMMANDS.items():
         group, _, verb = name.rpartition(" ")
         (data if group else app).command(verb, epilog=command.epilog)(_function(command))
     app.add_typer(data, name="data")
     return app
+
+
+def _with_version() -> Callable[..., None]:
+    """What typer calls before a verb: it has the flag ``--version``."""
+    import typer
+
+    def show(wanted: bool) -> None:
+        if wanted:
+            echo(f"node2seq {__version__}")
+            raise typer.Exit
+
+    def call(**_: Any) -> None:
+        pass
+
+    shown = typer.Option("--version", help="Show the version.", is_eager=True, callback=show)
+    return _signed(
+        call, [inspect.Parameter("version", _KEYWORD, default=False, annotation=Annotated[bool, shown])]
+    )
 
 
 def _function(command: Command) -> Callable[..., None]:
@@ -244,8 +281,12 @@ def _function(command: Command) -> Callable[..., None]:
         if status := command.execute(command.flags(**{**given, **lists})):
             raise typer.Exit(status)
 
-    parameters = [_parameter(each) for each in known]
     call.__doc__ = command.flags.__doc__
+    return _signed(call, [_parameter(each) for each in known])
+
+
+def _signed(call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """The function with a signature for typer to read."""
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     return call
@@ -267,7 +308,7 @@ def _parameter(each: Definition) -> inspect.Parameter:
     several = list[str] if required else list[str] | None
     return inspect.Parameter(
         each.field,
-        inspect.Parameter.KEYWORD_ONLY,
+        _KEYWORD,
         default=inspect.Parameter.empty if required else None if each.several else each.default,
         annotation=Annotated[several if each.several else each.annotation, kind],
     )

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from node2seq import ops
 from node2seq.cli.commands import echo
 from node2seq.cli.flags import InfoFlags
-from node2seq.environment import describe, pick_device
-from node2seq.nn.models import MODELS
-from node2seq.runs.folder import RunFolder
-from node2seq.train.settings import TrainSettings, option_defaults, option_types
+from node2seq.environment import (
+    PACKAGES,
+    describe,
+    has_gpu_driver,
+    package_versions,
+    pick_device,
+    source_commit,
+)
+
+# As node2seq.ops and node2seq.nn.models say, whose import takes more than a second; a test compares them.
+BACKENDS = ("reference", "eager", "native", "triton")
+MODELS = (
+    *("node2seq", "node2seq-plus", "gcn", "gat", "cheby", "sgc", "lgcn", "gcn*", "mlp", "gin"),
+    *("residual-node2seq", "residual-gcn", "residual-gat", "residual-sage", "residual-pna"),
+)
 
 
 def info(flags: InfoFlags) -> None:
@@ -36,14 +47,20 @@ def info(flags: InfoFlags) -> None:
 
 
 def _installation() -> dict[str, Any]:
-    found = describe(pick_device("auto"))
-    found["cuda devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    found["backends"] = list(ops.BACKEND_NAMES[1:])
-    found["models"] = list(MODELS)
-    return found
+    if has_gpu_driver():
+        import torch
+
+        found = describe(pick_device("auto"))
+        found["cuda devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    else:
+        found = {**package_versions(PACKAGES), "platform": platform.platform(), "device": "cpu"}
+        found |= {"commit": source_commit(), "cuda devices": []}
+    return {**found, "cores": os.cpu_count(), "backends": list(BACKENDS), "models": list(MODELS)}
 
 
 def _model(name: str) -> dict[str, Any]:
+    from node2seq.train.settings import TrainSettings, option_defaults, option_types
+
     defaults = option_defaults(name)
     return {
         "options": {key: defaults.get(key) for key in option_types(name)},
@@ -52,6 +69,8 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
+    from node2seq.runs.folder import RunFolder
+
     folder = RunFolder(path)
     config, run = folder.config, folder.run
     found: dict[str, Any] = {

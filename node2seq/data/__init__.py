@@ -1,16 +1,30 @@
 """Load a data set by name or read your own files; split the graph and summarise it.
 
 Loading and splitting need only torch, torch_geometric and numpy. Other packages are imported by the functions
-that use them.
+that use them. Names are imported when they are first asked for: a list of data sets does not wait for torch.
 """
 
-from node2seq.data.bitcoin_otc import load_bitcoin_otc
-from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, Column, Dataset
-from node2seq.data.graph import Summary, summarise
-from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
-from node2seq.data.loading import load, normalize_features
-from node2seq.data.reading import ReadReport, from_frames, read_graph
-from node2seq.data.splits import RULES, Split, fold_numbers, make_split
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from node2seq.data.bitcoin_otc import load_bitcoin_otc
+    from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, RULES, Column, Dataset
+    from node2seq.data.graph import Summary, summarise
+    from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
+    from node2seq.data.loading import load, normalize_features
+    from node2seq.data.reading import ReadReport, from_frames, read_graph
+    from node2seq.data.splits import Split, fold_numbers, make_split
+
+_HOME = {
+    "bitcoin_otc": ("load_bitcoin_otc",),
+    "datasets": ("COLUMNS", "DATASETS", "NAMES", "RULES", "Column", "Dataset"),
+    "graph": ("Summary", "summarise"),
+    "interop": ("from_networkx", "from_pyg", "to_frames", "to_networkx", "to_pyg", "write_graph"),
+    "loading": ("load", "normalize_features"),
+    "reading": ("ReadReport", "from_frames", "read_graph"),
+    "splits": ("Split", "fold_numbers", "make_split"),
+}
 
 __all__ = [
     "COLUMNS",
@@ -37,3 +51,14 @@ __all__ = [
     "to_pyg",
     "write_graph",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,4 +1,7 @@
-"""The benchmark data sets: where to find their files, SHA-256 of each, counts, known defects."""
+"""The benchmark data sets: where to find their files, SHA-256 of each, counts, defects; the split rules.
+
+Imports no torch, so that `node2seq data list` is quick.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,16 @@ _GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn"
 # The commit that PyTorch Geometric reads the Wikipedia graphs from; later ones moved the files.
 _GEOM_GCN_WIKIPEDIA = f"{_GEOM_GCN}/f1fc0d14b3b019c562737240d06ec83b07d16a8f/new_data"
 _GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+
+
+#: Each split rule and its description.
+RULES: dict[str, str] = {
+    "fixed": "the train, val and test masks of the graph",
+    "redrawn": "as fixed, but train and val are drawn again from their nodes, with the same class counts",
+    "20/500/rest": "20 nodes of each class / 500 of the others / the rest",
+    "20/30/rest": "20 nodes of each class / 30 of each class / the rest",
+    "60/20/20": "stratified: 60 % of each class / 20 % / 20 %, with cuts rounded down",
+}
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.datasets import NAMES
+from node2seq.data.datasets import NAMES, RULES
 from node2seq.errors import Node2SeqError
-
-#: Each split rule and its description.
-RULES: dict[str, str] = {
-    "fixed": "the train, val and test masks of the graph",
-    "redrawn": "as fixed, but train and val are drawn again from their nodes, with the same class counts",
-    "20/500/rest": "20 nodes of each class / 500 of the others / the rest",
-    "20/30/rest": "20 nodes of each class / 30 of each class / the rest",
-    "60/20/20": "stratified: 60 % of each class / 20 % / 20 %, with cuts rounded down",
-}
 
 
 @dataclass(frozen=True, eq=False)

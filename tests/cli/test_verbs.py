@@ -8,6 +8,9 @@ from pathlib import Path
 import polars
 import pytest
 
+from node2seq import MODELS, ops
+from node2seq.cli import info
+
 QUICK = ("--epochs", "3", "--set", "hidden_channels=8")
 
 
@@ -72,6 +75,39 @@ def test_help_imports_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+NO_TORCH = [
+    (["--version"], "node2seq 0."),
+    (["info"], "backends"),
+    (["data", "list"], "homophily"),
+    (["train", "--edges", "nowhere.csv", "--nodes", "nowhere.csv", "--label", "x"], "there is no such file"),
+    (["evaluate", "nowhere"], "there is no such run folder"),
+]
+
+
+def test_what_needs_no_torch_does_not_wait_for_it():
+    code = f"""
+import contextlib, io, sys
+from node2seq import environment
+from node2seq.cli.commands import make_app
+environment.has_gpu_driver = lambda: False
+for arguments, words in {NO_TORCH!r}:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+        make_app()(arguments)
+    assert words in said.getvalue(), (arguments, said.getvalue())
+    late = {{"torch", "torch_geometric", "polars", "numba", "optuna"}} & set(sys.modules)
+    assert not late, (arguments, late)
+print("all")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "all\n", done.stderr
+
+
+def test_info_names_what_there_is():
+    assert (*info.BACKENDS,) == ops.BACKEND_NAMES[1:]
+    assert (*info.MODELS,) == (*MODELS,)
 
 
 def test_python_m_works():
