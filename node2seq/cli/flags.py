@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _OWN = "Your own graph"
 _NEW = "A new graph"
+_BATCHES = "Mini-batches"
 _BY_NAME = "found by its name"
 _AS_TRAINED = "as in training"
 _MODELS = "residual-node2seq for your own graph, node2seq for a data set"
@@ -265,6 +266,21 @@ class TrainFlags(GraphFlags):
     )
     epochs: int | None = flag(None, "Epochs at most.", shown="the recipe's")
     class_weights: bool = flag(False, "Give every class the same weight.")
+    batch_size: int | None = flag(
+        None,
+        "Train on mini-batches of so many nodes.",
+        shown="the full batch, if it fits into memory",
+        panel=_BATCHES,
+    )
+    fanout: str | None = flag(
+        None,
+        "Neighbours drawn of each node, for each hop that the model reads: 10,10; -1 takes all.",
+        shown="10 for each hop",
+        panel=_BATCHES,
+    )
+    workers: int | None = flag(
+        None, "Processes that draw batches. They change no result.", shown="0", panel=_BATCHES
+    )
     seed: int | None = flag(None, "Seed of the split and the initial weights.", shown="0")
     runs: int = flag(1, "Train this often with successive seeds; mean ± sd at the end.", least=1)
     device: str | None = _device(None)

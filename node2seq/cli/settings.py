@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 from torch_geometric.data import Data
 
 from node2seq.cli.flags import GraphFlags, TrainFlags
+from node2seq.data.sampler import check_fanout
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import current
-from node2seq.options import check_choice
+from node2seq.nn.models.registry import complete, current
+from node2seq.options import check_choice, parse
 from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+from node2seq.train.batches import DEFAULT_FANOUT, hops_of_options
 from node2seq.train.metrics import METRIC_TITLES
-from node2seq.train.settings import option_types, parse_setting
+from node2seq.train.settings import BatchSettings, option_types, parse_setting
 
 _READING = (
     "source",
@@ -175,8 +178,35 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     compared = _first(given.baseline, file.baseline)
     if compared:
         shared = options_for_order(compared, source.carried) | shared
-    baseline = compared and RunConfig(**common, **_recipe(variant, compared, source.name, sizes, shared))
-    return RunConfig(**common, **own, baseline=baseline)
+    baseline = None
+    if compared:
+        second = _recipe(variant, compared, source.name, sizes, shared)
+        baseline = RunConfig(**common, **second, batches=_batches(given, second, is_baseline=True))
+    return RunConfig(**common, **own, baseline=baseline, batches=_batches(given, own))
+
+
+def _batches(given: TrainFlags, run: Mapping[str, Any], *, is_baseline: bool = False) -> BatchSettings | None:
+    """The mini-batches that the flags ask for; none for a baseline that reads no neighbours.
+
+    A baseline that reads more or fewer hops takes the same fanout as far as it goes, then its last number.
+    """
+    for name in ("fanout", "workers"):
+        if given.batch_size is None and getattr(given, name) is not None:
+            raise Node2SeqError(
+                f"--{name} {getattr(given, name)}",
+                "it is for mini-batches, and this is training on the full batch",
+                "Give --batch-size too, or leave it out",
+            )
+    if given.batch_size is None:
+        return None
+    hops = hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
+    fanout = DEFAULT_FANOUT if given.fanout is None else parse(given.fanout, tuple[int, ...], "--fanout")
+    fanout = (fanout,) * max(hops, 1) if isinstance(fanout, int) else check_fanout(fanout)
+    if is_baseline:
+        if not hops:
+            return None
+        fanout = (*fanout, *fanout[-1:] * hops)[:hops]
+    return BatchSettings(given.batch_size, fanout, given.workers or 0)
 
 
 def checked_metric(name: str) -> str:

@@ -55,6 +55,8 @@ def start(console: Console, begun: RunStart, with_graph: bool) -> None:
         _graph(line, begun)
     for warning in begun.warnings:
         line(f"[yellow]warning:[/] {escape(warning)}")
+    if begun.batches is not None:
+        line(escape(begun.batches))
     epochs = begun.config.settings.epochs - begun.epoch
     state = f"resumes after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
     line(f"[bold]{begun.config.model}[/]: {state} → {escape(str(begun.folder))}")

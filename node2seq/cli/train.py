@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def _new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool) -> 
                 str(folder), "it holds a single run, not a series", "Give another folder with `--out`"
             )
         make_folder(folder)
-        write_json(series, {"format": FORMAT, "count": count, "run": asdict(config)})
+        write_json(series, {"format": FORMAT, "count": count, "run": config.as_dict()})
     return _series_jobs(folder, config, count)
 
 

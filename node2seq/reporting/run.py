@@ -64,7 +64,7 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
     }
     about = {
         "Model": {"name": outcome.config.model, **config["model"]["options"]},
-        "Training": {**config["run"]["settings"], **trained},
+        "Training": {**config["run"]["settings"], **(config["run"].get("batches") or {}), **trained},
         "Graph": _graph(config["graph"], outcome.config.row_normalize),
         "Split": _split(folder),
         "Environment": config["environment"],

@@ -39,7 +39,7 @@ from node2seq.storage import (
 )
 from node2seq.train.measured import Calibration, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
-from node2seq.train.settings import TrainSettings
+from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.task import Classification, MultiLabel, Task, task_from
 
 FORMAT = 1
@@ -97,6 +97,7 @@ class RunConfig:
         seed: Of the split and of the initial weights.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` …
         baseline: A second run on the same split, kept in a folder inside this run's.
+        batches: Mini-batches; None: the full batch, or mini-batches by default where it does not fit.
     """
 
     source: Source
@@ -108,6 +109,7 @@ class RunConfig:
     seed: int = 0
     device: str = "auto"
     baseline: RunConfig | None = None
+    batches: BatchSettings | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.options, Mapping):
@@ -124,8 +126,18 @@ class RunConfig:
 
     def differences(self, other: RunConfig) -> list[str]:
         """Name the fields that make two runs differ; where the data lies and the device do not."""
-        mine, theirs = (_deciding(asdict(config._plainest())) for config in (self, other))
-        return sorted(key for key in mine if mine[key] != theirs[key])
+        if other.batches is None:  # whatever fits
+            other = replace(other, batches=self.batches)
+        mine, theirs = (_deciding(config._plainest().as_dict()) for config in (self, other))
+        return sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is written to files: nothing is said of mini-batches where there are none."""
+        values = asdict(self)
+        for run in (values, values["baseline"]):
+            if run is not None and run["batches"] is None:
+                del run["batches"]
+        return values
 
     def _plainest(self) -> RunConfig:
         model, options = plainest(self.model, asdict(self.options))
@@ -397,5 +409,7 @@ def _deciding(run: Mapping[str, Any]) -> dict[str, Any]:
     """What of a run decides its outcome: the graph is known by its digest, so its path does not."""
     kept = {key: value for key, value in run.items() if key not in ("source", "device", "baseline")}
     kept["source"] = run["source"]["name"]
+    if kept.get("batches"):
+        kept["batches"] = {name: value for name, value in kept["batches"].items() if name != "workers"}
     # Through JSON, because a tuple among the options comes back from the disk as a list.
     return json.loads(json.dumps(kept))

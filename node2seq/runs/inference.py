@@ -26,7 +26,8 @@ def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = No
     graph = open_again(folder, say)
     with threads_for(graph.data):
         parts = measured_parts(folder.split, with_rest=True)
-        return evaluate_parts(model, graph.data, parts, folder.task)
+        by_layers = folder.run.batches is not None
+        return evaluate_parts(model, graph.data, parts, folder.task, by_layers=by_layers)
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,14 @@ def predict_run(
     """
     folder = RunFolder(path)
     model = load_model(folder, device)
-    own = edges is None and nodes is None
+    own, by_layers = edges is None and nodes is None, folder.run.batches is not None
     graph = open_again(folder, say) if own else open_new(folder, edges, nodes, reading or {}, say)
     with threads_for(graph.data):
         return Prediction(
             node_ids=graph.node_ids,
             class_names=folder.config["graph"]["class_names"],
-            probabilities=predict(model, graph.data, folder.calibrated_task).cpu(),
-            embeddings=embed(model, graph.data).cpu() if embeddings else None,
+            probabilities=predict(model, graph.data, folder.calibrated_task, by_layers=by_layers).cpu(),
+            embeddings=embed(model, graph.data, by_layers=by_layers).cpu() if embeddings else None,
             unlabelled=graph.unlabelled,
             task=folder.task,
             warnings=graph.warnings,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import Split, make_split
-from node2seq.environment import describe, pick_device, threads_for
+from node2seq.environment import describe, memory_of, pick_device, threads_for
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult
@@ -28,17 +29,21 @@ from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph, sou
 from node2seq.runs.inference import load_model
 from node2seq.runs.pretrained import build_model
 from node2seq.storage import DiskFullError, append_line, locked, make_folder, remove_leftovers
+from node2seq.train.batches import check_batches, check_parts, default_batches
 from node2seq.train.inputs import (
     carried_by,
     check_features,
+    check_full_batch,
     check_model_size,
     check_split,
     edge_dim_of,
     graph_tensors,
     split_parts,
 )
-from node2seq.train.memory import runs_that_fit
+from node2seq.train.memory import full_batch_bytes, runs_that_fit
+from node2seq.train.minibatch import BatchTrainer
 from node2seq.train.progress import EpochRecord
+from node2seq.train.settings import BatchSettings
 from node2seq.train.task import Task, task_for
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
@@ -95,6 +100,8 @@ class RunStart:
     split: Split
     epoch: int
     warnings: tuple[str, ...]
+    batches: str | None = None
+    """What to say of mini-batches: their sizes, and why, if nobody asked for them."""
 
 
 OnStart = Callable[[RunStart], None]
@@ -176,7 +183,17 @@ def trains_together(config: RunConfig, home: Path) -> bool:
     the next one starts.
     """
     begun = any(home.glob(f"*{_SERIES_CHECKPOINT}"))
-    return begun or pick_device(config.device).type == "cuda"
+    return begun or (config.batches is None and pick_device(config.device).type == "cuda")
+
+
+@dataclass(frozen=True)
+class _NewRun:
+    """A run with its split and its untrained model, and what config.json will say."""
+
+    config: RunConfig
+    split: Split
+    model: nn.Module
+    described: dict[str, Any]
 
 
 class _Session:
@@ -206,6 +223,7 @@ class _Session:
         self.folders: list[RunFolder] = []
         self._new_models: dict[Path, nn.Module] = {}
         self._graph: RunGraph | None = None
+        self._why_batches = self._too_large = ""
 
     def open(
         self,
@@ -223,14 +241,14 @@ class _Session:
             if not folder.exists:
                 self._open_graph(config, held, say, data)
                 new = self._new_run(config)  # what cannot be trained on leaves no folder behind
+                config = new.config
             make_folder(folder.path)
             held.enter_context(locked(folder.path))
             check_start(folder, config, resume)  # another process may have been here until a moment ago
             remove_leftovers(folder.path)
             if new is not None and not folder.exists:
-                split, model, described = new
-                folder.write_config(config, described, split)
-                self._new_models[folder.path] = model
+                folder.write_config(config, new.described, new.split)
+                self._new_models[folder.path] = new.model
             elif folder.finished:
                 load_model(folder, "cpu")  # what cannot be used is not finished: say so
             else:
@@ -244,8 +262,8 @@ class _Session:
             self._graph = open_graph(config.source, config.row_normalize, say, data)
             held.enter_context(threads_for(self._graph.data))
 
-    def _new_run(self, config: RunConfig) -> tuple[Split, nn.Module, dict[str, Any]]:
-        """The split and the untrained model of a run that can be trained, and what config.json will say."""
+    def _new_run(self, config: RunConfig) -> _NewRun:
+        """A run that can be trained."""
         graph = self.graph
         if graph.data.num_edges == 0:
             raise Node2SeqError(
@@ -262,16 +280,21 @@ class _Session:
         outputs = len(graph.class_names) or task.outputs(graph.data.y)
         channels = graph.data.num_node_features, outputs
         edge_dim, network = edge_dim_of(graph.data), MODELS[config.model]
-        check_model_size(
-            network, config.options, channels, edge_dim, int(graph.data.num_nodes or 0), self.device
-        )
+        nodes = int(graph.data.num_nodes or 0)
+        check_model_size(network, config.options, channels, edge_dim, nodes, self.device)
         torch.manual_seed(config.seed)
         model = network.with_options(*channels, config.options, edge_dim).to(self.device)
-        x, _, y = graph_tensors(model, self.data)
+        if config.batches is None and self.alone:
+            config = self._with_batches_if_needed(config, model)
+        if config.batches is None:
+            check_full_batch(model, config.options, nodes, self.device)
+        else:
+            check_batches(model, config.batches, carried_by(graph.data))
+        x, _, y = graph_tensors(model, graph.data, device=torch.device("cpu"))
         if not self._new_models:  # the first: all runs have the same graph
             check_features(x)
         check_split(split_parts(split, y.device), y)
-        run = asdict(config)
+        run = config.as_dict()
         # Name and options stand under "model", where anybody can build the model from; not twice.
         name, options = run.pop("model"), run.pop("options")
         described = {
@@ -286,7 +309,22 @@ class _Session:
             "graph": _with_target(graph.describe(config.source), task),
             "environment": describe(self.device),
         }
-        return split, model, described
+        return _NewRun(config, split, model, described)
+
+    def _with_batches_if_needed(self, config: RunConfig, model: Network) -> RunConfig:
+        """Mini-batches for a run whose full batch would not fit into memory, if its network can take them."""
+        needed = full_batch_bytes(model, self.graph.data, config.settings.views)
+        most = memory_of(self.device)
+        if most is None or needed <= most:
+            return config
+        words = f"the full batch would take about {_gib(needed)}, and there are {_gib(most)}"
+        try:
+            check_parts(model, carried_by(self.graph.data))
+        except Node2SeqError as error:
+            self._too_large = f"It may not fit into memory: {words}. {error}"
+            return config
+        self._why_batches = words
+        return replace(config, batches=default_batches(model))
 
     @property
     def graph(self) -> RunGraph:
@@ -377,12 +415,18 @@ class _Session:
         models = [self._model(folder) for folder in members]
         for folder in members:
             del self._new_models[folder.path]  # stacked, it is a copy
-        trainer = Trainer(
-            models[0] if self.alone else models,
-            self.data,
-            [folder.split for folder in members],
-            [folder.run.settings for folder in members],
-        )
+        batches = members[0].run.batches
+        if batches is None:
+            trainer = Trainer(
+                models[0] if self.alone else models,
+                self.data,
+                [folder.split for folder in members],
+                [folder.run.settings for folder in members],
+            )
+        else:
+            run = members[0].run
+            own = (models[0], self.graph.data, members[0].split, run.settings)
+            trainer = BatchTrainer(*own, batches, run.seed)
         if state is not None:
             trainer.load_state_dict(state["fitter" if self.alone else "program"], state["seconds"])
         first = members[0]
@@ -391,9 +435,17 @@ class _Session:
             first.write_epochs(trainer.runs[0].history)
         if self.on_start is not None:
             of_runs = [text for run in trainer.runs for text in run.warnings]
-            texts = tuple(dict.fromkeys([*self.graph.warnings, *of_runs]))
-            self.on_start(RunStart(self.home, first.run, self.graph, first.split, trainer.epoch, texts))
+            texts = tuple(dict.fromkeys(filter(None, [*self.graph.warnings, *of_runs, self._too_large])))
+            known = (self.home, first.run, self.graph, first.split, trainer.epoch, texts)
+            self.on_start(RunStart(*known, self._batches_in_words(batches)))
         return trainer
+
+    def _batches_in_words(self, batches: BatchSettings | None) -> str | None:
+        if batches is None:
+            return None
+        fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout)
+        text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
+        return f"{text} ({self._why_batches})" if self._why_batches else text
 
     def _advance(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
         """Train to the end, saving the state now and then."""
@@ -425,6 +477,10 @@ class _Session:
             numbers = [self.folders.index(folder) for folder in members]
             state = {"program": trainer.state_dict(), "members": numbers}
         save_checkpoint(self.checkpoint, {**state, "seconds": trainer.seconds}, self.identity)
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f} GiB"
 
 
 def _with_target(described: dict[str, Any], task: Task) -> dict[str, Any]:

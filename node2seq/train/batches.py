@@ -23,6 +23,7 @@ from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.conv.whole import Whole
 from node2seq.nn.models.network import Edges, Network, Smoothing
+from node2seq.nn.models.registry import MODELS
 from node2seq.ops.sampling import Array
 from node2seq.train.inputs import edge_values
 from node2seq.train.settings import BatchSettings
@@ -31,6 +32,7 @@ from node2seq.train.settings import BatchSettings
 _FIELDS = {"edge_weight": "weight", "edge_attr": "attr", "edge_order": "order"}
 # Of a pass over all nodes: so many nodes, or edges into them, at a time.
 CHUNK_NODES, CHUNK_EDGES = 2**16, 2**20
+DEFAULT_BATCH_SIZE, DEFAULT_FANOUT = 1024, 10
 
 
 @dataclass(frozen=True)
@@ -179,16 +181,20 @@ def hops_of(layer: nn.Module) -> int:
 def check_batches(model: nn.Module, settings: BatchSettings, carried: Mapping[str, Any]) -> None:
     """Refuse a network that cannot be trained on mini-batches, and a fanout that does not fit it."""
     check_parts(model, carried)
-    hops = sum(map(hops_of, graph_layers(model)))
+    hops = hops_of_network(model)
     if hops != len(settings.fanout):
         shown = ",".join(map(str, settings.fanout))
+        numbers, reads = _count(len(settings.fanout), "number"), _count(hops, "hop")
+        cure = f"Give one number for each hop, such as {','.join(['10'] * hops)}"
         raise Node2SeqError(
             f"fanout {shown}",
-            f"it has {len(settings.fanout)} numbers, and this network reads {hops} hops",
-            f"Give one number for each hop, such as {','.join(['10'] * hops)}"
-            if hops
-            else "Train full batch",
+            f"it has {numbers}, and this network reads {reads}",
+            cure if hops else "Train full batch",
         )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def check_parts(model: nn.Module, carried: Mapping[str, Any]) -> None:
@@ -226,6 +232,22 @@ def check_parts(model: nn.Module, carried: Mapping[str, Any]) -> None:
             "its filters are scaled by the largest weight of the whole graph",
             "Leave out the weights, use another model, or train full batch",
         )
+
+
+def hops_of_network(model: nn.Module) -> int:
+    """How far away the nodes are that a whole network reads."""
+    return sum(map(hops_of, graph_layers(model)))
+
+
+def hops_of_options(name: str, options: Any) -> int:
+    """The same for a network that is not made yet, by its name and its ``Options``."""
+    with torch.device("meta"):  # no memory, and no random numbers
+        return hops_of_network(MODELS[name].with_options(1, 1, options))
+
+
+def default_batches(model: nn.Module) -> BatchSettings:
+    """Sizes that fit most graphs."""
+    return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
 
 
 def graph_layers(model: nn.Module) -> list[nn.Module]:

@@ -217,7 +217,7 @@ def check_model_size(
     nodes: int,
     device: torch.device,
 ) -> None:
-    """Refuse a model that is too large for the graph or for the memory, before it is built.
+    """Refuse a model that is too large for the graph, or its weights for the memory, before it is built.
 
     Args:
         network: The class of the model.
@@ -234,8 +234,30 @@ def check_model_size(
             f"the graph has {nodes} nodes, so no node has that many neighbours",
             "Give a small number, such as 3",
         )
+    try:
+        with torch.device("meta"):  # sizes without memory
+            needed = _training_bytes(network.with_options(*channels, options, edge_dim))
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        needed = math.inf  # a size cannot even be counted
+    _check_memory(options, needed, device)
+
+
+def check_full_batch(model: Network, options: Any, nodes: int, device: torch.device) -> None:
+    """Refuse a model whose weights and hidden features of all nodes are too large for the memory.
+
+    Args:
+        model: What is trained.
+        options: Its ``Options``.
+        nodes: Of the graph.
+        device: Where it is trained.
+    """
+    _check_memory(options, _training_bytes(model, nodes), device)
+
+
+def _check_memory(options: Any, needed: float, device: torch.device) -> None:
     most = memory_of(device)
-    needed = _training_bytes(network, options, channels, edge_dim, nodes)
     if most is not None and needed > most:
         amount = f"about {needed / 2**30:,.0f} GiB" if math.isfinite(needed) else "too much memory"
         sizes = [name for name in ("hidden_channels", "kernel_size") if hasattr(options, name)]
@@ -246,16 +268,7 @@ def check_model_size(
         )
 
 
-def _training_bytes(
-    network: type[Network], options: Any, channels: tuple[int, int], edge_dim: int | None, nodes: int
-) -> float:
-    """What weights and hidden features take in training; infinite if a size cannot even be counted."""
-    try:
-        with torch.device("meta"):  # sizes without memory
-            model = network.with_options(*channels, options, edge_dim)
-    except (RuntimeError, TypeError) as error:
-        if "overflow" not in str(error).lower():
-            raise
-        return math.inf
+def _training_bytes(model: Network, nodes: int = 0) -> float:
+    """What weights take in training, and the hidden features of so many nodes."""
     weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     return _COPIES_OF_WEIGHTS * weights + PEAK_OVER_KEPT * 4 * nodes * model.hidden_channels

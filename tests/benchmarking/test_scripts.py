@@ -147,3 +147,23 @@ def test_changes_of_file_are_counted_in_a_command_too(
     counted = next(number for number, line in enumerate(printed) if line.startswith("node2seq info: "))
     assert int(printed[counted].split()[6]) == len(printed) - counted - 1
     assert "  cli/info.py" in printed
+
+
+@pytest.mark.slow
+def test_the_study_of_batches_trains_both_arms_and_writes_its_table(
+    tmp_path: Path, real_data, load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+):
+    real_data("cora-r", load)
+    script = load_script("study_batches")
+    monkeypatch.setattr(script, "GRAPHS", {"cora-r": "Cora"})
+    packed, rows, page = tmp_path / "graphs.npz", tmp_path / "rows.jsonl", tmp_path / "page.md"
+    script.main(["pack", str(packed)])
+    few = ["--seeds", "0,1", "--epochs", "1", "--models", "residual-gcn", "--device", "cpu"]
+    script.main(["measure", str(packed), "--rows", str(rows), *few])
+    page.write_text("Before.\n<!-- rows -->\nold\n<!-- end of rows -->\nAfter.\n")
+    script.main(["page", "--rows", str(rows), "--page", str(page)])
+    text = page.read_text()
+    assert "| Cora | `residual-gcn` |" in text
+    assert text.splitlines()[-3].endswith("| 2 |")
+    assert "old" not in text
+    assert text.endswith("<!-- end of rows -->\nAfter.\n")

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq import MODELS, Node2SeqError
 from node2seq.data import Split
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import make_network
 from node2seq.train import BatchSettings, Fitter, TrainSettings, evaluate, fit, predict
-from node2seq.train.batches import graph_layers, hops_of
+from node2seq.train.batches import BatchGraph, hops_of_network
 
 NODES, FEATURES, CLASSES = 90, 6, 3
 
@@ -43,17 +44,13 @@ def network(name: str = "node2seq", **options: Any) -> Network:
     return make_network(name, FEATURES, CLASSES, {"hidden_channels": 8, **options}).double()
 
 
-def hops(model: Network) -> int:
-    return sum(map(hops_of, graph_layers(model)))
-
-
 # Normalisation over a batch sees nodes that the full batch weighs otherwise.
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("gin", "lgcn", "mlp")])
 def test_one_batch_of_everything_is_the_full_batch(name, data, split):
     """Dropout included: it is a function of the nodes' ids, wherever they stand in a batch."""
     settings = TrainSettings(epochs=4, averaging=0.5, label_smoothing=0.1, class_weights=True, views=2)
     full, model = fit(network(name), data, split, settings), network(name)
-    batches = BatchSettings(50, (-1,) * hops(model))
+    batches = BatchSettings(50, (-1,) * hops_of_network(model))
     batched = fit(model, data, split, settings, batches=batches)
     for one, other in zip(full.history, batched.history, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-9)
@@ -98,6 +95,19 @@ def test_batches_learn_and_depend_on_the_seed(data, split):
     ]
     assert runs[0].history != runs[1].history
     assert all((run.val.value("accuracy") or 0) > 0.7 for run in runs)
+
+
+def test_edges_with_an_order_are_drawn_by_it(data):
+    """The largest numbers first, as the layer sorts them."""
+    order = torch.randperm(data.num_edges, generator=torch.Generator().manual_seed(4))
+    ordered = Data(x=data.x, edge_index=data.edge_index, y=data.y, edge_order=order)
+    graph = BatchGraph.of(network("node2seq", order="edge"), ordered)
+    found = graph.sampler((2,)).sample_from_nodes(NodeSamplerInput(None, torch.arange(NODES)))
+    assert found.edge is not None
+    drawn = graph.carried["edge_order"](found.edge)
+    for node in range(NODES):
+        latest = order[data.edge_index[1] == node].sort(descending=True).values[:2]
+        assert drawn[found.col == node].sort(descending=True).values.tolist() == latest.tolist()
 
 
 def test_inference_by_layers_gives_what_one_pass_gives(data, split):

@@ -1,0 +1,157 @@
+"""Do mini-batches reach the accuracy of the full batch? The same network, splits and first weights for both.
+
+    python benchmarks/study_batches.py pack batches.npz       # Cora, Squirrel and Amazon in one file
+    python benchmarks/study_batches.py measure batches.npz    # ten seeds of each, with and without batches
+    python benchmarks/study_batches.py page                   # the table of docs/large-graphs.md
+
+Both arms have the settings below; nothing was searched for either. Runs that have a row are not trained
+again. Several processes may work at once, each with ``--only`` or ``--seeds`` and ``--rows`` of its own; put
+the files of rows together afterwards. Needs torch, torch_geometric and numpy.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from choose_defaults import Rows, packed, unpack
+from order_page import difference
+from script import argument_parser
+from torch_geometric.data import Data
+
+from node2seq.data import load, make_split
+from node2seq.environment import pick_device
+from node2seq.nn.models.registry import make_network
+from node2seq.storage import write_bytes
+from node2seq.train import BatchSettings, TrainSettings, fit
+
+GRAPHS = {"cora-r": "Cora", "squirrel": "Squirrel", "amazon-r": "Amazon Photo"}
+SEEDS = "0,1,2,3,4,5,6,7,8,9"
+NETWORKS: dict[str, dict[str, Any]] = {
+    "residual-node2seq": {
+        "hidden_channels": 64,
+        "num_layers": 2,
+        "readout": "ranks",
+        "dropout": 0.5,
+        "input_dropout": 0.5,
+    },
+    "residual-gcn": {"hidden_channels": 64, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
+}
+SETTINGS = TrainSettings(epochs=200, lr=0.01, weight_decay=5e-4, patience=60)
+BATCHES = {"full batch": None, "mini-batches": BatchSettings(512, (10, 10))}
+START, END = "<!-- rows -->", "<!-- end of rows -->"
+
+
+def pack(path: Path) -> None:
+    """Write the graphs into one file."""
+    arrays: dict[str, np.ndarray] = {}
+    for name in GRAPHS:
+        arrays |= packed(name, load(name), standard=False)
+    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
+
+
+def measure(path: Path, rows: Rows, device: torch.device, options: Namespace) -> None:
+    """Train each arm on each graph with every seed."""
+    settings = SETTINGS if options.epochs is None else replace(SETTINGS, epochs=options.epochs)
+    for name, data in unpack(path, options.only.split(",")):
+        for seed in map(int, options.seeds.split(",")):
+            for model in options.models.split(","):
+                for arm in BATCHES:
+                    key = {"graph": name, "model": model, "batches": arm, "seed": seed}
+                    if not rows.has(**key):
+                        rows.add(key | train(data, model, arm, seed, settings, device))
+                        print(
+                            {**key, **{k: rows.known[-1][k] for k in ("test", "epochs", "seconds")}},
+                            flush=True,
+                        )
+
+
+def train(
+    data: Data, model: str, arm: str, seed: int, settings: TrainSettings, device: torch.device
+) -> dict[str, Any]:
+    """One run and what it reached."""
+    assert isinstance(data.y, torch.Tensor)
+    split = make_split(data.y, "60/20/20", seed)
+    torch.manual_seed(seed)
+    network = make_network(model, data.num_features, int(data.y.max()) + 1, NETWORKS[model]).to(device)
+    start = time.perf_counter()
+    result = fit(network, data, split, settings, batches=BATCHES[arm], seed=seed)
+    assert result.test is not None
+    return {
+        "val": result.val.value("accuracy"),
+        "test": result.test.value("accuracy"),
+        "best_epoch": result.best.epoch,
+        "epochs": len(result.history),
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The accuracies of both arms and their paired differences, as Markdown."""
+    arms = list(BATCHES)
+    lines = [
+        f"| graph | network | {arms[0]} | {arms[1]} | difference, 95 % interval | runs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, title in GRAPHS.items():
+        for model in NETWORKS:
+            full, batched = (_figures(rows, name, model, arm) for arm in arms)
+            found = difference(batched, full)
+            if found is not None:
+                cells = [
+                    f"{np.mean(list(own.values())):.1f} ± {np.std(list(own.values()), ddof=1):.1f}"
+                    for own in (full, batched)
+                ]
+                lines.append(f"| {title} | `{model}` | {' | '.join(cells)} | {found} | {len(full)} |")
+    return "\n".join(lines)
+
+
+def _figures(rows: Sequence[dict[str, Any]], *case: str) -> dict[int, float]:
+    """Test accuracies in percent by seed."""
+    found = [row for row in rows if (row["graph"], row["model"], row["batches"]) == case]
+    return {row["seed"]: 100 * row["test"] for row in found}
+
+
+def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Replace the table of the page."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(START)
+    after = rest.partition(END)[2]
+    write_bytes(page, f"{before}{START}\n{table(rows)}\n{END}{after}".encode())
+    print(page)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line and do what it says."""
+    parser = argument_parser(__doc__, __file__)
+    parser.set_defaults(rows=Path("results/batches.jsonl"))
+    parser.add_argument("stage", choices=("pack", "measure", "page"))
+    parser.add_argument(
+        "graphs", type=Path, nargs="?", default=Path("batches.npz"), help="file of packed graphs"
+    )
+    parser.add_argument("--only", default=",".join(GRAPHS), help="graphs, separated by commas")
+    parser.add_argument("--models", default=",".join(NETWORKS), help="networks, separated by commas")
+    parser.add_argument("--seeds", default=SEEDS, help="seeds, separated by commas")
+    parser.add_argument("--epochs", type=int, help="train so few, to try everything; for rows to throw away")
+    parser.add_argument("--page", type=Path, default=Path("docs/large-graphs.md"), help="page to write to")
+    options = parser.parse_args(arguments)
+    if options.stage == "pack":
+        pack(options.graphs)
+        return
+    device = pick_device(options.device)
+    rows = Rows(options.rows, device, options.commit)
+    if options.stage == "page":
+        write_page(options.page, rows.known)
+    else:
+        measure(options.graphs, rows, device, options)
+
+
+if __name__ == "__main__":
+    main()
