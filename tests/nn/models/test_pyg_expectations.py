@@ -263,8 +263,9 @@ def test_compile_and_export(name):
     torch._dynamo.reset()
     model, x = make(name).eval(), node_features()
     out = model(x, EDGES)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    assert_same_up_to_rounding(compiled(x, EDGES), out, roundings=32)
+    if name in ("node2seq", "mlp"):  # tests/nn/pyg/test_compile.py compiles the others while they train
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        assert_same_up_to_rounding(compiled(x, EDGES), out, roundings=32)
     program = torch.export.export(model, (x, EDGES))
     assert_same_up_to_rounding(program.module()(x, EDGES), out, roundings=32)
 

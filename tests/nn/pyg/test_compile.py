@@ -127,7 +127,7 @@ def test_the_network_while_training(backend):
 
 
 @slow
-@pytest.mark.parametrize("name", sorted({*MODELS} - {"mlp"}))
+@pytest.mark.parametrize("name", sorted({*MODELS} - {"mlp", "residual-gcn"}))
 def test_the_networks_while_training(name):
     torch.manual_seed(0)
     # Residual blocks are all alike: one is compiled in a fraction of the time.
