@@ -6,6 +6,9 @@ as PyTorch would use: a forked process starts its own, and callers share them.
 
 A plan is built once for each graph. It has rows of 32 bits, cuts of even work, and the transposed graph. The
 edges of its sequences are sorted by two sorts that count: first by source, then by target.
+
+Counter-based dropout runs on the threads alone, in one pass: words, choice and scale together, and no mask is
+kept for the backward.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from node2seq.ops import dropout
 from node2seq.ops.native import kernels
 from node2seq.ops.ranking import Convolution, Layout, Positions, Ranking
 from node2seq.ops.sequences import Rows, Sequences, lasting
@@ -52,6 +56,8 @@ _NO_KEYS = {torch.float32: np.empty(0, np.int32), torch.float64: np.empty(0, np.
 # Work is cut so that a part is worth handing over, and that there are enough parts to even out.
 _ENTRIES_PER_PART = 2**13
 _MOST_PARTS = 64
+# What rows of features are cut into, for threads to take the next when they are done with one.
+_FEATURE_PARTS = 16
 
 
 def run(kernel: Any, cuts: Sequence[int], *arguments: Any) -> None:
@@ -326,3 +332,36 @@ def score_and_rank(
         return Positions(layout.index.long(), scores[order], order)
 
     return Ranking(sequences, layout, find)
+
+
+def drop(
+    x: Tensor,
+    p: float | Tensor,
+    seed: Tensor,
+    step: Tensor,
+    layer: int,
+    nodes: Tensor | None,
+    whole_rows: bool,
+) -> Tensor:
+    """What :func:`node2seq.ops.counter_dropout` does, for float32 and float64, bit for bit; no gradient."""
+    stream = dropout.streams(seed.reshape(-1), step.reshape(-1), layer)
+    runs, (rows, channels) = stream.numel(), x.shape[-2:]
+    features = x.contiguous().view(-1, rows, channels)
+    out = features.new_empty(runs, rows, channels)
+    node = torch.arange(rows) if nodes is None else nodes
+    least = torch.as_tensor(dropout.least_word(p)).long().expand(runs) + dropout.WORD // 2
+    scale = torch.as_tensor(dropout.scale_of(p, x.dtype), dtype=x.dtype).reshape(-1).expand(runs)
+    words = (stream.long() % dropout.WORD).numpy().view("uint64")
+    thresholds = least.contiguous().numpy().view("uint64")
+    run(
+        kernels.drop,
+        [runs * rows * part // _FEATURE_PARTS for part in range(_FEATURE_PARTS + 1)],
+        features,
+        node.contiguous(),
+        whole_rows,
+        words,
+        thresholds,
+        scale.contiguous(),
+        out,
+    )
+    return out if seed.dim() else out[0]
