@@ -24,6 +24,8 @@ class Reach(NamedTuple):
     """The largest number of edges of a path that matters; None where the whole graph does."""
     both_ways: bool
     """Whether edges are read against their direction too."""
+    counts_edges: bool = True
+    """Whether the number of edges into the last nodes matters, by which a GCN layer divides."""
 
 
 def reach_of(model: nn.Module) -> Reach:
@@ -39,8 +41,9 @@ def reach_of(model: nn.Module) -> Reach:
     beside: nn.Module | None = getattr(model, "reversed_convs", None)
     skipped = set() if beside is None else set(map(id, beside.modules()))
     hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
-    hops += sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
-    return Reach(hops, "target_to_source" in flows)
+    spread = sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
+    counts_edges = spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)
+    return Reach(hops + spread, "target_to_source" in flows, counts_edges)
 
 
 def _hops(layer: MessagePassing) -> int:
@@ -96,8 +99,8 @@ class Graph:
     def around(self, node: int, reach: Reach) -> Ego:
         """Everything that a model of that reach reads for a node.
 
-        That is all nodes within its hops, with all edges into them: the last ones' too, because a GCN layer
-        divides by their number.
+        That is all nodes within its hops, and all edges into those that are not the last; where their number
+        counts, into the last ones too.
         """
         if reach.hops is None:
             return self.whole(node)
@@ -105,7 +108,7 @@ class Graph:
         seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=found.device)
         seen[found] = True
         edges = [found.new_zeros(0)]
-        for _ in range(reach.hops + 1):
+        for _ in range(reach.hops + reach.counts_edges):
             read = [self.edges_into(found)]
             ends = [self.edge_index[0, read[0]]]
             if reach.both_ways:

@@ -222,16 +222,24 @@ class Explainer:
     def _read(self, node: int, removed: Tensor) -> tuple[Ego, Tensor, dict[str, Call]]:
         """The part of the graph that decides the node, its output, and what the layers did there."""
         ego = self.graph.around(node, self.reach)
-        if not ego.is_whole and not self._agrees(ego, node):
-            ego = self.graph.whole(node)
-        ego = _without(ego, removed)
+        found = self._record(_without(ego, removed))
+        is_known = ego.is_whole or self._agrees(ego, node, None if removed.numel() else found[1])
+        return found if is_known else self._record(_without(self.graph.whole(node), removed))
+
+    def _record(self, ego: Ego) -> tuple[Ego, Tensor, dict[str, Call]]:
         with recorded(self.model) as calls:
             outputs = self._outputs([ego])[0]
         return ego, outputs, calls
 
-    def _agrees(self, ego: Ego, node: int) -> bool:
-        """Whether the part gives the node what the whole graph does: a model may read more than we know."""
-        found, known = self._outputs([ego])[0], self.outputs[node]
+    def _agrees(self, ego: Ego, node: int, found: Tensor | None) -> bool:
+        """Whether the part gives the node what the whole graph does: a model may read more than we know.
+
+        Args:
+            ego: The part.
+            node: The node in its middle.
+            found: What it gives, if that is known.
+        """
+        found, known = self._outputs([ego])[0] if found is None else found, self.outputs[node]
         tolerance = torch.finfo(known.dtype).eps ** 0.5
         return bool((found - known).abs().max() <= tolerance * (1 + known.abs().max()))
 
