@@ -191,7 +191,7 @@ def put_between(path: Path, script: str, text: str) -> None:
     """Put what a script rendered into a page, between its mark and the next end."""
     start, end = f"<!-- {script} -->", "<!-- end -->"
     between = re.compile(f"(?<={re.escape(start)}\n).*?(?={re.escape(end)})", re.S)
-    path.write_text(between.sub(lambda _: text, path.read_text()))
+    path.write_text(between.sub(lambda _: text, path.read_text(), count=1))
 
 
 def main() -> None:
