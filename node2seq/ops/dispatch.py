@@ -123,7 +123,7 @@ def _fastest_for(x: Tensor) -> ModuleType | None:
 
 def compiled_loops() -> ModuleType | None:
     """The backend of loops that numba compiles, or nothing without numba."""
-    return _load("native", "numba")
+    return _load("native", "numba", "llvmlite")
 
 
 def fused_kernels() -> ModuleType | None:
@@ -132,12 +132,12 @@ def fused_kernels() -> ModuleType | None:
 
 
 @cache
-def _load(name: str, needed: str) -> ModuleType | None:
-    """A backend, or nothing where the package that it needs is not installed."""
+def _load(name: str, *needed: str) -> ModuleType | None:
+    """A backend, or nothing where a package that it needs is not installed."""
     try:
         return import_module(f"node2seq.ops.{name}")
     except ModuleNotFoundError as error:
-        if error.name != needed:
+        if error.name not in needed:
             raise
         return None
 

@@ -78,7 +78,7 @@ def test_without_numba_it_is_left_out_or_an_error():
     """In a process in which numba cannot be imported."""
     code = """
 import sys
-sys.modules["numba"] = None
+sys.modules["numba"] = sys.modules["llvmlite"] = None  # which numba brings along
 import torch
 from node2seq import Node2SeqError, ops
 assert ops.choose_backend("auto", torch.ones(1)) is ops.eager
