@@ -74,7 +74,7 @@ def _run(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
     config, run = folder.config, folder.run
     found: dict[str, Any] = {
-        "state": "finished" if folder.finished else "unfinished",
+        "state": "finished" if folder.finished else "failed" if folder.failure else "unfinished",
         "data": run.source.title,
         "nodes": config["graph"].get("summary", {}).get("nodes"),
         "classes": config["graph"].get("class_names"),

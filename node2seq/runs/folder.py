@@ -156,6 +156,7 @@ class RunFolder:
     checkpoint_file = property(lambda self: self.path / "checkpoint.safetensors")
     model_file = property(lambda self: self.path / "model.safetensors")
     report_file = property(lambda self: self.path / "report.html")
+    failure_file = property(lambda self: self.path / "failure.json")
 
     @property
     def exists(self) -> bool:
@@ -166,6 +167,23 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the weights were chosen."""
         return self.exists and self.model_file.is_file()
+
+    @property
+    def failure(self) -> Node2SeqError | None:
+        """Why the run failed, if it did: the same settings would fail again."""
+        if not self.failure_file.is_file():
+            return None
+        said = read_json(self.failure_file)
+        given, reason, cure = (str(said.get(name, "?")) for name in ("given", "reason", "cure"))
+        return Node2SeqError(
+            str(self.path),
+            f"this run failed and would fail again ({given}: {reason})",
+            f"{cure}, in another folder (`--out`)",
+        )
+
+    def write_failure(self, error: Node2SeqError) -> None:
+        """Keep why the run failed."""
+        write_json(self.failure_file, {"given": error.given, "reason": error.reason, "cure": error.cure})
 
     @property
     def is_free(self) -> bool:
@@ -285,6 +303,8 @@ class RunFolder:
 
     def final(self) -> dict[str, Any]:
         """The last line of metrics.jsonl: the chosen epoch and the figures."""
+        if self.failure is not None:
+            raise self.failure
         if not self.finished:
             raise Node2SeqError(
                 str(self.path),

@@ -249,6 +249,8 @@ class _Session:
             if new is not None and not folder.exists:
                 folder.write_config(config, new.described, new.split)
                 self._new_models[folder.path] = new.model
+            elif folder.failure is not None:
+                pass  # said in the end, when what can be trained is trained
             elif folder.finished:
                 load_model(folder, "cpu")  # what cannot be used is not finished: say so
             else:
@@ -362,7 +364,7 @@ class _Session:
             raise Node2SeqError(error.given, error.reason, cure) from error
 
     def _train(self) -> list[RunResult]:
-        errors: list[Node2SeqError] = []
+        errors = [folder.failure for folder in self.folders if folder.failure is not None]
         for members, state in self._groups():
             trainer = self._trainer(members, state)
             self._advance(trainer, members)
@@ -373,6 +375,7 @@ class _Session:
             for folder, run, result, model in zip(members, trainer.runs, fitted, models, strict=True):
                 if run.error is not None:
                     folder.write_epochs(run.history)
+                    folder.write_failure(run.error)
                     errors.append(run.error)
                 elif not folder.finished:
                     assert result is not None
@@ -387,7 +390,7 @@ class _Session:
     def _groups(self) -> list[tuple[list[RunFolder], Mapping[str, Any] | None]]:
         """The runs to train at once that are not finished, and their saved state if there is one."""
         found: list[tuple[list[RunFolder], Mapping[str, Any] | None]] = []
-        waiting = [folder for folder in self.folders if not folder.finished]
+        waiting = [folder for folder in self.folders if not folder.finished and folder.failure is None]
         if not waiting:
             self.checkpoint.unlink(missing_ok=True)
             return found
@@ -494,11 +497,12 @@ def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     """Refuse to overwrite anything, and to resume another run than the folder's own."""
     if folder.exists:
         if not resume:
-            done = folder.finished
+            has_ended = folder.finished or folder.failure is not None
+            state = "a finished" if folder.finished else "a failed" if has_ended else "an unfinished"
             raise Node2SeqError(
                 str(folder.path),
-                f"it holds {'a finished' if done else 'an unfinished'} run, and nothing is overwritten",
-                "Give another folder with `--out`" + ("" if done else ", or resume with `--resume`"),
+                f"it holds {state} run, and nothing is overwritten",
+                "Give another folder with `--out`" + ("" if has_ended else ", or resume with `--resume`"),
             )
         changed = folder.run.differences(config)
         if changed:

@@ -129,6 +129,14 @@ def test_runs_that_fail_say_why(tmp_path):
         train_series(runs_in(tmp_path, wild), tmp_path)
     assert not list(tmp_path.glob("*.safetensors"))
     assert not RunFolder(tmp_path / "s3").finished
+    seen: list[EpochRecord] = []
+    with pytest.raises(Node2SeqError, match=r"s3: this run failed and would fail again \(lr=1e\+38"):
+        train_series(runs_in(tmp_path, wild), tmp_path, on_epoch=seen.append)
+    assert not seen, "what fails for sure is not trained again"
+    with pytest.raises(Node2SeqError, match=r"it holds a failed run.* Give another folder with `--out`\.$"):
+        train_run(wild, tmp_path / "s3")
+    with pytest.raises(Node2SeqError, match="this run failed and would fail again"):
+        evaluate_run(tmp_path / "s3")
 
 
 def test_a_series_with_other_settings_is_refused(whole):
