@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -133,18 +133,19 @@ def short_benchmark(
     device: torch.device,
     say: Callable[[str], None] = lambda _: None,
     *,
-    seconds: float = 45.0,
+    seconds: float = 40.0,
 ) -> ShortBenchmark:
     """Check every backend against the reference, then measure forward + backward of the layer.
 
     Args:
         device: Where.
         say: Called with a line about what is being done.
-        seconds: No further case is started after this time.
+        seconds: No further case is started that would end after this time, by what is known of it.
 
     Raises:
         Node2SeqError: A backend's results are wrong; nothing is measured then.
     """
+    end = time.monotonic() + seconds
     say("comparing every backend with the reference")
     backends = verify_backends(device)
     benchmarks = [
@@ -158,28 +159,53 @@ def short_benchmark(
         for size in SIZES
     ]
     picks = {benchmark.size.name: benchmark.auto_backend for benchmark in benchmarks}
-    end = time.monotonic() + seconds
-    rows: list[list[BenchmarkRow]] = []
-    for benchmark in benchmarks:
-        say(f"measuring {benchmark.size.name}")
-        base = benchmark.gat()
-        rows.append([base, *_rows(benchmark, picks[benchmark.size.name], base, end)])
-    # The backends that users get come first. The others share the time that is left, the reference last.
-    others = [name for name in backends if set(picks.values()) != {name}]
-    for backend in sorted(others, key=lambda name: name == "reference"):
-        say(f"measuring {backend}")
-        for benchmark, own in zip(benchmarks, rows, strict=True):
-            if backend != picks[benchmark.size.name]:
-                own += _rows(benchmark, backend, own[0], end)
-    return ShortBenchmark(tuple(row for own in rows for row in own), picks)
+    # Every backend on the smallest graph, then the ones that users get on the others, then what is left, the
+    # reference last.
+    backends = sorted(backends, key=lambda name: name == "reference")
+    own = [[picks[benchmark.size.name]] for benchmark in benchmarks]
+    stages = [
+        [(benchmarks[0], [*own[0], *(name for name in backends if name not in own[0])])],
+        list(zip(benchmarks[1:], own[1:], strict=True)),
+        *(
+            [(benchmark, [name]) for benchmark in benchmarks[1:] if picks[benchmark.size.name] != name]
+            for name in backends
+        ),
+    ]
+    rows: dict[str, list[BenchmarkRow]] = {size.name: [] for size in SIZES}
+    for stage in stages:
+        for benchmark, names in stage:
+            found = rows[benchmark.size.name]
+            if not found:
+                say(f"measuring {benchmark.size.name}")
+                found.append(benchmark.gat())
+            for name in names:
+                say(f"measuring {name} on {benchmark.size.name}")
+                found += _rows(benchmark, name, found[0], end, [r for known in rows.values() for r in known])
+    return ShortBenchmark(tuple(row for found in rows.values() for row in found), picks)
 
 
-def _rows(benchmark: LayerBenchmark, backend: str, base: BenchmarkRow, end: float) -> list[BenchmarkRow]:
+def _rows(
+    benchmark: LayerBenchmark, backend: str, base: BenchmarkRow, end: float, known: Sequence[BenchmarkRow]
+) -> list[BenchmarkRow]:
+    """The rows of a backend on a graph; of a case that would not end in time, a row that says so."""
     found = []
     for readout in READOUTS:
-        if time.monotonic() < end:
+        case = benchmark.case(readout, KERNEL_SIZE, backend)
+        if time.monotonic() + _expected_seconds(case, known) < end:
             row = benchmark.node2seq(readout, KERNEL_SIZE, backend)
         else:
-            row = replace(benchmark.case(readout, KERNEL_SIZE, backend), result=NO_TIME_LEFT)
+            row = replace(case, result=NO_TIME_LEFT)
         found.append(row.beside(base))
     return found
+
+
+def _expected_seconds(case: BenchmarkRow, known: Sequence[BenchmarkRow]) -> float:
+    """How long the least repeats of a case take, if time grows as edges do; 0 if nothing is known of it."""
+    alike = [row for row in known if (row.backend, row.readout) == (case.backend, case.readout)]
+    alike = [row for row in alike if row.p50_ms]
+    if not alike:
+        return 0.0
+    largest = max(alike, key=lambda row: row.edges)
+    assert largest.p50_ms is not None
+    # Once more to warm up.
+    return (LEAST + 1) * largest.p50_ms / 1000 * case.edges / largest.edges

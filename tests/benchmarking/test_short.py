@@ -7,6 +7,8 @@ import torch
 
 from node2seq import Node2SeqError, ops
 from node2seq.benchmarking import short
+from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.ops.eager import ranking
 
 CPU = torch.device("cpu")
 
@@ -31,6 +33,15 @@ def test_what_there_is_no_time_for_is_said(quick: None):
     assert {row.result for row in found.rows if row.case == "Node2SeqConv"} == {short.NO_TIME_LEFT}
 
 
+def test_a_case_that_would_not_end_in_time_is_not_begun():
+    def row(edges: int, **more) -> BenchmarkRow:
+        return BenchmarkRow("short", "g", 10, edges, "Node2SeqConv", readout="max", backend="eager", **more)
+
+    known = [row(100, p50_ms=10.0), row(1000, p50_ms=50.0), row(5000, result=short.NO_TIME_LEFT)]
+    assert short._expected_seconds(row(10_000), known) == pytest.approx((short.LEAST + 1) * 0.5)
+    assert short._expected_seconds(row(10_000), []) == 0.0
+
+
 @pytest.mark.parametrize("backend", short.runnable_backends(CPU))
 def test_backends_agree_with_the_reference(quick: None, backend: str):
     assert short.disagreements(backend, CPU) == []
@@ -46,8 +57,8 @@ def test_every_backend_of_this_device_is_found():
 @pytest.mark.parametrize("part", ["output", "order", "gradient of x"])
 def test_a_wrong_backend_is_noticed(quick: None, monkeypatch: pytest.MonkeyPatch, part: str):
     if part == "order":
-        right = ops.eager.rank
-        monkeypatch.setattr(ops.eager, "rank", lambda *given: right(*given).flip(0))
+        right = ranking.rank
+        monkeypatch.setattr(ranking, "rank", lambda *given: right(*given).flip(0))
     else:
         right = ops.eager.convolve_sum
 
