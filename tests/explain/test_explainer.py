@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,6 +272,15 @@ def test_metrics_of_pyg_run_on_it():
     )
     assert all(0 <= share <= 1 for share in fidelity(explainer, found))
     assert 0 <= unfaithfulness(explainer, found) <= 1
+
+
+def test_the_code_of_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs/explain.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/explain.md", "exec"), names)
+    assert len(names["order"]) == 6
+    assert names["without"].without == (names["found"].counterfactuals[0].node,)
 
 
 def test_the_model_is_left_as_it_was():

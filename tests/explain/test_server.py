@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import schemathesis
 from asking import ask, get
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,21 @@ def test_whatever_is_asked_is_answered_in_words(server: str, path: str, query: l
     assert status in (200, 404, 422), body
     assert "json" in kind
     assert status == 200 or set(body) == {"error"}
+
+
+@pytest.mark.slow
+def test_it_answers_as_it_describes_itself(server: str):
+    described: Any = schemathesis.openapi.from_url(f"{server}/openapi.json")
+    operations = [found.ok() for found in described.get_all_operations()]
+    assert len(operations) == 5
+    for operation in operations:
+
+        @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(operation.as_strategy())
+        def check(case: Any) -> None:
+            case.call_and_validate()
+
+        check()
 
 
 def test_many_clients_at_once(server: str):

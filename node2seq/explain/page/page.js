@@ -22,7 +22,8 @@ function make(tag, about = {}, ...children) {
 }
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
-const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
+const signed = (value) => (value < 0 ? "−" : "+") +
+  (value !== 0 && Math.abs(value) < 5e-4 ? Math.abs(value).toExponential(0) : Math.abs(value).toFixed(3));
 const points = (value) => (Math.abs(value) < 5e-4 ? "0.0" : (value < 0 ? "−" : "+") + Math.abs(100 * value).toFixed(1));
 const hasClasses = () => run.class_names.length > 0;
 const hue = (number) => (number === null ? "" : ` c${number % COLOURS}`);
