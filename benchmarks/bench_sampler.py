@@ -64,7 +64,9 @@ def epoch_seconds(sampler: NeighbourSampler, features: Features, batches: int, w
     start = time.perf_counter()
     for _ in loader:
         pass
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    loader._iterator = None  # ends the workers
+    return seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -168,6 +168,13 @@ class MiniBatches:
         self._sampler.epoch = self._order.epoch = epoch
         yield from self._loader  # pyright: ignore[reportReturnType]
 
+    def close(self) -> None:
+        """End the workers; they start anew if more batches are asked for.
+
+        Workers that are forked while others wait would try to end these, and complain.
+        """
+        self._loader._iterator = None
+
 
 def hops_of(layer: nn.Module) -> int:
     """How far away the nodes are that a layer reads."""

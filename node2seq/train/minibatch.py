@@ -67,6 +67,11 @@ class BatchTrainer(Trainer):
             count += seeds.numel()
         return total / count
 
+    def finish(self) -> None:
+        """Put the best weights into the model; no more batches are drawn."""
+        super().finish()
+        self._batches.close()
+
     def logits(self) -> Tensor:
         """What validation sees now, [1, N, classes]."""
         device = self.y.device
