@@ -34,6 +34,8 @@ TEMPORARY_SUFFIX = ".part"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _BLOCK = 4096
+# Windows would write another line end otherwise.
+_BINARY: int = getattr(os, "O_BINARY", 0)
 
 _LOCK = ".lock"
 # A file of its own: a locked file cannot be read on Windows, and some versions of filelock empty it.
@@ -283,7 +285,7 @@ class JsonLines:
         """
         content = self._encode(values)
         with write_errors(self.path):
-            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY, 0o644)
             try:
                 end = _cut_half_line(handle)
                 try:
