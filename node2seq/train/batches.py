@@ -253,7 +253,7 @@ def hops_of_options(name: str, options: Any) -> int:
 
 
 def default_batches(model: nn.Module) -> BatchSettings:
-    """Sizes that fit most graphs."""
+    """What is taken where nobody gave sizes."""
     return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
 
 

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from node2seq.environment import free_on_gpu, memory_of
 from node2seq.nn.models.network import Network
 from node2seq.ops import SparseRows
+from node2seq.train.batches import hops_of_network
 from node2seq.train.inputs import PEAK_OVER_KEPT, carried_by, edge_values, features_for
 
 # Of each entry of a graph that is copied for a run: its two nodes, weights, and plans to walk over them.
@@ -66,10 +67,11 @@ def _kept_bytes(call: Callable[..., Tensor], x: Tensor | SparseRows, edge_index:
 
 # A pass over so many nodes tells what one over all of them keeps.
 _TRIAL_NODES = 1024
-# The most that a step takes, over what its forward pass keeps: measured, 1.7 to 2.3 for all networks.
+# What a step takes at its peak, over what its forward pass keeps. Measured on a CPU: 1.7 to 2.3 for four
+# networks. GCN's 3.7 is mostly entries, which are counted apart.
 _PEAK_OF_STEP = 2
-# More than any network keeps of each hidden channel of a node.
-_MOST_KEPT = 256
+# Numbers kept for each hidden channel of a node and each layer: up to 20 in five networks with defaults.
+_MOST_KEPT = 64
 
 
 def full_batch_bytes(model: Network, data: Data, views: int = 1) -> float:
@@ -83,7 +85,8 @@ def full_batch_bytes(model: Network, data: Data, views: int = 1) -> float:
     assert data.x is not None
     nodes, features, edges = data.x.size(0), data.x.size(1), data.num_edges
     fixed = 4 * nodes * features + _BYTES_PER_ENTRY * (nodes + edges)
-    most = fixed + _PEAK_OF_STEP * views * 4 * nodes * (_MOST_KEPT * model.hidden_channels + 4 * features)
+    width = _MOST_KEPT * max(hops_of_network(model), 1) * model.hidden_channels + 4 * features
+    most = fixed + _PEAK_OF_STEP * views * 4 * nodes * width
     device = next(model.parameters()).device
     if most <= (memory_of(device) or math.inf):
         return most  # no need to know better
