@@ -1,4 +1,4 @@
-"""Autograd within custom ops: what a forward op recorded is found again by its backward op.
+"""What autograd records: whether it does, and within custom ops what a forward op leaves to its backward op.
 
 PyTorch wants the two to be functions of their tensors, and so they are: a backward op that finds no record
 makes it anew. It finds it by a token, an empty tensor that goes from one to the other, and the record is gone
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 _records: dict[int, Record] = {}  # by the id of their token
@@ -86,6 +87,14 @@ class Record:
 def record_of(token: Tensor) -> Record | None:
     """The record under a token, which is taken away: its gradients can be asked for once."""
     return _records.pop(id(token), None)
+
+
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to know of what is made of these; if not, it can be left out, which is quicker."""
+    if forward_ad._current_level >= 0:  # derivatives are under way that no tensor's flag tells of
+        return True
+    needs = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return needs and torch.is_grad_enabled()
 
 
 def _autograd() -> AbstractContextManager[object]:

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from node2seq.ops import dropout
 from node2seq.ops.native import kernels
@@ -153,14 +152,6 @@ def _leave(memory: Tensor) -> None:
             break
         dropped = _kept.pop(oldest, None)
         total -= 0 if dropped is None else dropped.numel()
-
-
-def is_recorded(*tensors: Tensor | None) -> bool:
-    """Whether autograd has to know of what is made of these; if not, it can be left out, which is quicker."""
-    if forward_ad._current_level >= 0:  # derivatives are under way that no tensor's flag tells of
-        return True
-    needs = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    return needs and torch.is_grad_enabled()
 
 
 def build(

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.linear import multiply_in_parts
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, is_recorded, layout_of, run
+from node2seq.ops.native.runtime import Scratch, layout_of, run
 from node2seq.ops.native.window_max import split_taps
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences, multiply
 from node2seq.ops.triton.aggregate import sum_parts
@@ -246,7 +247,22 @@ def convolve_max(
 
     Root, bias and type are those of :func:`node2seq.ops.triton.window_sum.convolve_sum`.
     """
-    return _WindowMax.apply(x, weight, root, bias, layout_of(sequences), dtype)  # pyright: ignore[reportReturnType]
+    layout = layout_of(sequences)
+    if is_recorded(x, weight, root, bias):
+        return _WindowMax.apply(x, weight, root, bias, layout, dtype)  # pyright: ignore[reportReturnType]
+    out, winner, _ = window_max(_project(x, weight, root, dtype)[0], layout, weight.size(-3), bias)
+    return out, winner
+
+
+def _project(
+    x: Tensor, weight: Tensor, root: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows for each tap and behind them what the own features add, [M, K + 1, D]; and what was multiplied."""
+    x, weight, root, channels = x.to(dtype), weight.to(dtype), cast(root, dtype), weight.size(-1)
+    taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
+    if root is not None:
+        taps = torch.cat([taps, root.transpose(-2, -1)], dim=-1)  # [C, (K + 1) * D]
+    return multiply(x, taps).view(-1, taps.size(-1) // channels, channels), x, taps
 
 
 class _WindowMax(torch.autograd.Function):
@@ -266,13 +282,8 @@ class _WindowMax(torch.autograd.Function):
         layout: Layout,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        x, weight, root = x.to(dtype), weight.to(dtype), cast(root, dtype)
-        kernel_size, channels = weight.shape[-3], weight.shape[-1]
-        taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
-        if root is not None:
-            taps = torch.cat([taps, root.transpose(-2, -1)], dim=-1)  # [C, (K + 1) * D]
-        table = multiply(x, taps).view(-1, taps.size(-1) // channels, channels)
-        out, winner, short_winner = window_max(table, layout, kernel_size, bias)
+        table, x, taps = _project(x, weight, root, dtype)
+        out, winner, short_winner = window_max(table, layout, weight.size(-3), bias)
         ctx.plan, ctx.shape, ctx.weight_shape, ctx.dtype = layout.plan, table.shape, weight.shape, dtype
         needs_x, needs_weight, needs_root, *_ = ctx.needs_input_grad
         kept = (x if needs_weight or needs_root else None, taps if needs_x else None)

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.ranking import Layout
 from node2seq.ops.sequences import Sequences, multiply
 from node2seq.ops.triton.aggregate import store_item, sum_parts
@@ -168,7 +169,12 @@ def convolve_sum(
         dtype (torch.dtype): The type of what is multiplied and gathered. Rows that are gathered for their
             scores too are of 32 bits, and so are all sums while they are added up.
     """
-    return _WindowSum.apply(x, weight, root, bias, sequences, is_mean, dtype)  # pyright: ignore[reportReturnType]
+    if is_recorded(x, weight, root, bias):
+        return _WindowSum.apply(x, weight, root, bias, sequences, is_mean, dtype)  # pyright: ignore[reportReturnType]
+    sums = Sums(is_mean, root is not None, dtype)
+    summed, _, _ = _tap_sums(x, sequences, weight.size(-3), sums)
+    matrix = matrix_of(weight.to(dtype), cast(root, dtype))
+    return add_product(cast(bias, dtype), summed.flatten(1), matrix).to(x.dtype)
 
 
 class _WindowSum(torch.autograd.Function):

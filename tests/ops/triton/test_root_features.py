@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from kernel_cases import (
     LENGTHS,
     SOURCES,
@@ -70,3 +71,18 @@ def test_own_rows_and_bias_in_the_same_step(kernel_size: int, is_learned: bool, 
     assert_close(run, inputs(normal), normal(runs * SOURCES, 6))
     assert_ran("window_max", "max_parts", "window_max_grad", "window_sum_grad", "sum_parts")
     assert_ran(*(("sum_short", "sum_long", "sum_hub") if is_learned else ("window_sum",)))
+
+
+@pytest.mark.parametrize("readout", ["max", "mean"])
+def test_the_same_where_nothing_is_recorded(readout: str):
+    """Without autograd the steps are the same."""
+    lengths = [*LENGTHS, *[2] * (SOURCES - len(LENGTHS))]
+    run = whole_layer(readout, ragged(lengths, SOURCES), True)
+    given = [normal(*shape).float() for shape in ((SOURCES, 6), (3, 6, 6), (6, 6), (6,))]
+    plain = run(fused, *given)
+    recorded = run(fused, *(value.clone().requires_grad_() for value in given))
+    for ours, theirs in zip(
+        *((out if readout == "max" else (out,)) for out in (plain, recorded)), strict=True
+    ):
+        assert not ours.requires_grad
+        assert torch.equal(ours, theirs.detach())
