@@ -244,8 +244,8 @@ class Explainer:
         return bool((found - known).abs().max() <= tolerance * (1 + known.abs().max()))
 
     def _batches(self, egos: Sequence[Ego]) -> Iterator[Sequence[Ego]]:
-        # A fixed order looks at the nodes' own numbers, which copies do not keep.
-        size = max(1, _NODES_AT_ONCE // egos[0].nodes.numel()) if self.reach.hops is not None else 1
+        # Where the whole graph matters, what is beside it may matter too, and so may the nodes' own numbers.
+        size = 1 if egos[0].is_whole else max(1, _NODES_AT_ONCE // egos[0].nodes.numel())
         for start in range(0, len(egos), size):
             yield egos[start : start + size]
 

@@ -92,7 +92,12 @@ def without_edges(data: Data, edges: tuple[int, ...]) -> Data:
     return changed
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = ("max", "soft ranks")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_a_counterfactual_is_a_pass_over_the_graph_without_the_edge(name: str):
     model, data = make(name), draw(degree=2)
     explainer = Explainer(model, data)
@@ -235,9 +240,27 @@ def test_a_model_that_reads_more_than_its_layers_say_is_run_on_the_whole_graph()
             return out + out.mean(0)
 
     torch.manual_seed(0)
-    data = draw(degree=2)
-    assert explain(Shy().double().eval(), data, 0, steps=2).nodes_read == 300
+    data, shy = draw(degree=2), Shy().double().eval()
+    found = explain(shy, data, 0, steps=2)
+    assert found.nodes_read == 300
     assert explain(OneLayer().double().eval(), data, 0, steps=2).nodes_read < 300
+    with torch.no_grad():  # the gradients too are of the whole graph
+        out = shy.conv(data.x, data.edge_index)[0]
+    lost = out * (1 + 1 / 300)
+    assert found.layers[0].gain == pytest.approx(float(lost[found.predicted] - lost.mean()))
+
+
+def test_a_layer_that_is_called_twice_is_refused():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = Node2SeqConv(5, 5)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv(self.conv(x, edge_index), edge_index)
+
+    with pytest.raises(Node2SeqError, match="the model calls it more than once"):
+        explain(Twice().double(), draw(), 0)
 
 
 def test_other_forms():
