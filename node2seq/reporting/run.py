@@ -28,6 +28,11 @@ from node2seq.storage import write_bytes
 from node2seq.train.measured import Measured, Metrics, NumberMetrics
 from node2seq.train.metrics import ERRORS, METRIC_TITLES, NUMBER_SCORES, shown, title_with_unit
 
+# A matrix of more classes, or with longer names above its columns, cannot be read.
+_MOST_CLASSES = 15
+_LONG_NAME = 12
+_CONFUSIONS = 40
+
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 
 
@@ -182,10 +187,10 @@ def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
     """What is known of the predictions, beyond the metrics of all nodes."""
     match found:
         case Metrics():
-            return [
-                Section(f"Metrics by class {nodes}, in %", [_classes(found, names)]),
-                Section(f"Confusion matrix {nodes}", [_confusion(found, names)]),
-            ]
+            by_class = Section(f"Metrics by class {nodes}, in %", [_classes(found, names)])
+            if len(names) > _MOST_CLASSES:
+                return [by_class, Section(f"Most frequent confusions {nodes}", [_confusions(found, names)])]
+            return [by_class, Section(f"Confusion matrix {nodes}", [_confusion(found, names)])]
         case NumberMetrics(points=points):
             chart = scatter_chart(f"Predicted and true number {nodes}", points, "true", "predicted")
             return [Section(f"Predicted and true number {nodes}", [Chart(chart)])]
@@ -216,12 +221,30 @@ def _classes(found: Measured, names: Sequence[str]) -> Grid:
 
 
 def _confusion(found: Metrics, names: Sequence[str]) -> Grid:
+    caption = "rows: true class · columns: predicted class · shade: share of the row"
+    columns = list(names)
+    if max(map(len, names)) > _LONG_NAME:  # the columns have numbers, which the rows explain
+        columns = [str(number) for number in range(1, len(names) + 1)]
+        names = [f"{number} · {name}" for number, name in zip(columns, names, strict=True)]
     lines = [
         [name, *(Shaded(str(n), n / (sum(counts) or 1), i == j) for j, n in enumerate(counts))]
         for i, (name, counts) in enumerate(zip(names, found.confusion, strict=True))
     ]
-    caption = "rows: true class · columns: predicted class · shade: share of the row"
-    return Grid(["", *names], lines, caption)
+    return Grid(["", *columns], lines, caption)
+
+
+def _confusions(found: Metrics, names: Sequence[str]) -> Grid:
+    """The wrong cells of a matrix that would be too large to read, the largest first."""
+    wrong = [
+        (count, i, j)
+        for i, counts in enumerate(found.confusion)
+        for j, count in enumerate(counts)
+        if i != j and count
+    ]
+    wrong.sort(key=lambda cell: (-cell[0], cell[1], cell[2]))
+    lines = [[names[i], names[j], str(count)] for count, i, j in wrong[:_CONFUSIONS]]
+    caption = f"{sum(count for count, *_ in wrong)} nodes are predicted as another class"
+    return Grid(["true class", "predicted class", "nodes"], lines, caption, style="figures texts")
 
 
 def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.reporting.run import render, write_report
+from node2seq.reporting.run import _confusion, _confusions, _details, render, write_report
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.runs.training import train_run
+from node2seq.train.measured import ClassMetrics, Metrics
 from node2seq.train.settings import TrainSettings
 
 CONFIG = RunConfig(Source(name="karate"), options={"hidden_channels": 4}, settings=TrainSettings(epochs=8))
@@ -87,3 +88,24 @@ def test_what_the_user_named_is_text_not_markup(run: Path):
     assert nasty not in page
     assert "&lt;script&gt;" in page
     assert "b&amp;b" in page
+
+
+def test_many_classes_have_a_list_of_confusions_and_long_names_have_numbers():
+    few = _metrics([[5, 1, 0], [0, 4, 3], [0, 0, 6]])
+    assert _confusion(few, ["a", "b", "c"]).header == ["", "a", "b", "c"]
+    grid = _confusion(few, ["a", "a rather long name", "c"])
+    assert grid.header == ["", "1", "2", "3"]
+    assert [line[0] for line in grid.lines] == ["1 · a", "2 · a rather long name", "3 · c"]
+    listed = _confusions(few, ["a", "b", "c"])
+    assert listed.lines == [["b", "c", "3"], ["a", "b", "1"]]
+    assert listed.caption == "4 nodes are predicted as another class"
+    forty = _details(_metrics([[0] * 40] * 40), "(test nodes)", list(map(str, range(40))))
+    assert [getattr(block, "title", None) for block in forty] == [
+        "Metrics by class (test nodes), in %",
+        "Most frequent confusions (test nodes)",
+    ]
+
+
+def _metrics(confusion: list[list[int]]) -> Metrics:
+    rows = tuple(ClassMetrics(1.0, 1.0, 1.0, 1) for _ in confusion)
+    return Metrics(1, 0.0, 1.0, 1.0, None, rows, tuple(map(tuple, confusion)))
