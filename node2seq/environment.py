@@ -1,4 +1,4 @@
-"""The machine: devices, memory, versions, threads, and the commit of this package where it is a checkout.
+"""The machine: devices, memory, threads, signals, versions, and the commit where this is a checkout.
 
 Functions import torch where they need it: versions are told without waiting for it.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -94,6 +96,31 @@ def threads_for(data: Data) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def stop_requests(asked: list[int] | None = None) -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM instead of breaking an epoch in two; a second one breaks it after all.
+
+    Args:
+        asked: Where the signals' numbers are collected; a list of its own if left out.
+    """
+    asked = [] if asked is None else asked
+
+    def ask(number: int, _frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main one may listen
+        yield asked
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def describe(device: torch.device | None = None) -> dict[str, Any]:

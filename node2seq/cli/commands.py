@@ -16,13 +16,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from node2seq import __version__
+from node2seq.cli.definitions import Definition, definitions, read
 from node2seq.cli.flags import (
     BenchFlags,
     DataCheckFlags,
     DataExportFlags,
     DataFetchFlags,
     DataListFlags,
-    Definition,
     EvaluateFlags,
     ExplainFlags,
     ExploreFlags,
@@ -31,8 +31,6 @@ from node2seq.cli.flags import (
     ReproduceFlags,
     TrainFlags,
     TuneFlags,
-    definitions,
-    read,
 )
 from node2seq.errors import Node2SeqError
 

@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 
 from node2seq.cli import show
 from node2seq.cli.commands import echo, step_teller
-from node2seq.cli.flags import TrainFlags, definitions
+from node2seq.cli.definitions import definitions
+from node2seq.cli.flags import TrainFlags
 from node2seq.cli.settings import graph_of, make_config, read_file
 from node2seq.cli.show import Finished, OnEpoch
 from node2seq.data import NAMES

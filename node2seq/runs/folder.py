@@ -381,6 +381,32 @@ class RunResult:
     calibration: Calibration | None = None
 
 
+def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
+    """Refuse to overwrite anything, and to resume another run than the folder's own."""
+    if folder.exists:
+        if not resume:
+            has_ended = folder.finished or folder.failure is not None
+            state = "a finished" if folder.finished else "a failed" if has_ended else "an unfinished"
+            raise Node2SeqError(
+                str(folder.path),
+                f"it holds {state} run, and nothing is overwritten",
+                "Give another folder with `--out`" + ("" if has_ended else ", or resume with `--resume`"),
+            )
+        changed = folder.run.differences(config)
+        if changed:
+            raise Node2SeqError(
+                str(folder.path),
+                f"the run there was started with another {', '.join(changed)}",
+                f"Resume with `node2seq train --resume {folder.path}` alone, or give another `--out`",
+            )
+    elif not folder.is_free:
+        raise Node2SeqError(
+            str(folder.path),
+            "it exists, and there is something else than a run in it",
+            "Give another folder with `--out`",
+        )
+
+
 def check_format(config: Mapping[str, Any], path: Path) -> None:
     """Refuse a config.json that a later version wrote, or that has no version at all."""
     number = config.get("format")

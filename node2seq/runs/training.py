@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +17,12 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import Split, make_split
-from node2seq.environment import describe, memory_of, pick_device, threads_for
+from node2seq.environment import describe, memory_of, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
-from node2seq.runs.folder import RunConfig, RunFolder, RunResult
+from node2seq.runs.folder import RunConfig, RunFolder, RunResult, check_start
 from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph, source_as_read
 from node2seq.runs.inference import load_model
 from node2seq.runs.pretrained import build_model
@@ -37,10 +35,11 @@ from node2seq.train.inputs import (
     check_model_size,
     check_split,
     edge_dim_of,
+    full_batch_bytes,
     graph_tensors,
+    runs_that_fit,
     split_parts,
 )
-from node2seq.train.memory import full_batch_bytes, runs_that_fit
 from node2seq.train.minibatch import BatchTrainer
 from node2seq.train.progress import EpochRecord
 from node2seq.train.settings import BatchSettings
@@ -58,31 +57,6 @@ class Stopped(KeyboardInterrupt):
         )
         self.folder, self.epoch = folder, epoch
         self.exit_status = 128 + signal_number  # what a shell says of a process ended by that signal
-
-
-@contextmanager
-def stop_requests(asked: list[int] | None = None) -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM instead of breaking an epoch in two; a second one breaks it after all.
-
-    Args:
-        asked: Where the signals' numbers are collected; a list of its own if left out.
-    """
-    asked = [] if asked is None else asked
-
-    def ask(number: int, _frame: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    if threading.current_thread() is not threading.main_thread():  # only the main one may listen
-        yield asked
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 # Work that a kill can cost at most, but for an epoch that takes longer by itself.
@@ -491,32 +465,6 @@ def _with_target(described: dict[str, Any], task: Task) -> dict[str, Any]:
     if not task.is_described:
         return described
     return {**described, "schema": {**(described["schema"] or {}), "target": task.described}}
-
-
-def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
-    """Refuse to overwrite anything, and to resume another run than the folder's own."""
-    if folder.exists:
-        if not resume:
-            has_ended = folder.finished or folder.failure is not None
-            state = "a finished" if folder.finished else "a failed" if has_ended else "an unfinished"
-            raise Node2SeqError(
-                str(folder.path),
-                f"it holds {state} run, and nothing is overwritten",
-                "Give another folder with `--out`" + ("" if has_ended else ", or resume with `--resume`"),
-            )
-        changed = folder.run.differences(config)
-        if changed:
-            raise Node2SeqError(
-                str(folder.path),
-                f"the run there was started with another {', '.join(changed)}",
-                f"Resume with `node2seq train --resume {folder.path}` alone, or give another `--out`",
-            )
-    elif not folder.is_free:
-        raise Node2SeqError(
-            str(folder.path),
-            "it exists, and there is something else than a run in it",
-            "Give another folder with `--out`",
-        )
 
 
 def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.data import RULES
-from node2seq.environment import make_deterministic, pick_device, threads_for
+from node2seq.environment import make_deterministic, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import check_carried, current, options_of
 from node2seq.options import check_choice, suggestion
@@ -18,7 +18,6 @@ from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for,
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
-from node2seq.runs.training import stop_requests
 from node2seq.search.bayes import Bayes, search_with_optuna
 from node2seq.search.evaluate import Evaluator, Say, SearchProgress
 from node2seq.search.halving import Halving, search_by_halving

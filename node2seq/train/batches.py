@@ -11,18 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
-from torch_geometric.nn import MessagePassing
 from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.cheb import ChebConv
-from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.conv.pna import PNAConv
-from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.conv.whole import Whole
-from node2seq.nn.models.network import Edges, Network, Smoothing
+from node2seq.nn.models.network import Edges, Network, hops_of_network
 from node2seq.nn.models.registry import MODELS
 from node2seq.ops.sampling import Array
 from node2seq.train.inputs import edge_values
@@ -176,15 +172,6 @@ class MiniBatches:
         self._loader._iterator = None
 
 
-def hops_of(layer: nn.Module) -> int:
-    """How far away the nodes are that a layer reads."""
-    if isinstance(layer, SGConv):
-        return layer.K
-    if isinstance(layer, Smoothing):
-        return layer.steps
-    return len(layer.lins) - 1 if isinstance(layer, ChebConv) else 1
-
-
 def check_batches(model: nn.Module, settings: BatchSettings, carried: Mapping[str, Any]) -> None:
     """Refuse a network that cannot be trained on mini-batches, and a fanout that does not fit it."""
     check_parts(model, carried)
@@ -241,11 +228,6 @@ def check_parts(model: nn.Module, carried: Mapping[str, Any]) -> None:
         )
 
 
-def hops_of_network(model: nn.Module) -> int:
-    """How far away the nodes are that a whole network reads."""
-    return sum(map(hops_of, graph_layers(model)))
-
-
 def hops_of_options(name: str, options: Any) -> int:
     """The same for a network that is not made yet, by its name and its ``Options``."""
     with torch.device("meta"):  # no memory, and no random numbers
@@ -255,10 +237,3 @@ def hops_of_options(name: str, options: Any) -> int:
 def default_batches(model: nn.Module) -> BatchSettings:
     """What is taken where nobody gave sizes."""
     return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
-
-
-def graph_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a network that read neighbours, in no particular order."""
-    return [
-        layer for layer in model.modules() if isinstance(layer, MessagePassing | LGCL | PNAConv | Smoothing)
-    ]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from node2seq.nn.models.network import Edges, convolve
-from node2seq.train.batches import BatchGraph, hops_of
+from node2seq.nn.models.network import Edges, convolve, hops_of
+from node2seq.train.batches import BatchGraph
 
 NewTable = Callable[[int, int, torch.dtype], Tensor]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from node2seq.runs import training
-from node2seq.train import memory
+from node2seq.train import inputs
 
 SMALL = ("--epochs", 4, "--set", "hidden_channels=8")
 BATCHES = ("--batch-size", 6, "--fanout", "4,3,2")
@@ -48,7 +48,7 @@ def test_nothing_is_written_of_batches_that_are_not_there(cli, tmp_path: Path):
 
 @pytest.mark.slow
 def test_what_does_not_fit_into_memory_is_trained_in_batches(cli, monkeypatch: pytest.MonkeyPatch):
-    for module in (memory, training):
+    for module in (inputs, training):
         monkeypatch.setattr(module, "memory_of", lambda _: 20_000)
     done = cli("train", "karate", *SMALL, "--out", "run")
     assert done.status == 0, done.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node2seq.cli.commands import COMMANDS
-from node2seq.cli.flags import definitions
+from node2seq.cli.definitions import definitions
 from node2seq.data import load, write_graph
 
 

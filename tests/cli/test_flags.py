@@ -6,7 +6,7 @@ import pytest
 
 from node2seq.cli import app
 from node2seq.cli.commands import COMMANDS
-from node2seq.cli.flags import read
+from node2seq.cli.definitions import read
 from node2seq.errors import Node2SeqError
 
 TUNE = [

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from node2seq.cli.flags import ReproduceFlags, read
+from node2seq.cli.definitions import read
+from node2seq.cli.flags import ReproduceFlags
 from node2seq.cli.reproduce import reproduce as run
 from node2seq.data import load
 from node2seq.errors import Node2SeqError

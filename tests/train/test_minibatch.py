@@ -11,10 +11,10 @@ from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq import MODELS, Node2SeqError
 from node2seq.data import Split
-from node2seq.nn.models.network import Network
+from node2seq.nn.models.network import Network, hops_of_network
 from node2seq.nn.models.registry import make_network
 from node2seq.train import BatchSettings, Fitter, TrainSettings, evaluate, fit, predict
-from node2seq.train.batches import BatchGraph, hops_of_network
+from node2seq.train.batches import BatchGraph
 
 NODES, FEATURES, CLASSES = 90, 6, 3
 

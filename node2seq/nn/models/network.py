@@ -22,6 +22,7 @@ from node2seq.nn.conv.gin import GINConv, GINEConv
 from node2seq.nn.conv.inputs import has_message_hooks
 from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.conv.whole import Whole
 from node2seq.options import build
@@ -418,3 +419,24 @@ class ThreeLayers(Network):
             for name in ("seed", "step"):
                 state_dict.pop(f"{prefix}node_drop.{name}", None)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def graph_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a network that read neighbours, in no particular order."""
+    return [
+        layer for layer in model.modules() if isinstance(layer, MessagePassing | LGCL | PNAConv | Smoothing)
+    ]
+
+
+def hops_of(layer: nn.Module) -> int:
+    """How far away the nodes are that a layer reads."""
+    if isinstance(layer, SGConv):
+        return layer.K
+    if isinstance(layer, Smoothing):
+        return layer.steps
+    return len(layer.lins) - 1 if isinstance(layer, ChebConv) else 1
+
+
+def hops_of_network(model: nn.Module) -> int:
+    """How far away the nodes are that a whole network reads."""
+    return sum(map(hops_of, graph_layers(model)))
