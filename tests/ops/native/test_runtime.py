@@ -188,7 +188,7 @@ def test_same_bits_whatever_the_number_of_threads():
         ranking = native.score_and_rank(x, x, sequences)
         ranked = ranking.layout
         out, winner = torch.empty(600, 40), torch.empty(600, 40, dtype=torch.int32)
-        pool.run(kernels.window_max, plan.cuts, 3, table, plan.ptr, ranked.index, out, winner)
+        pool.run(kernels.window_max, plan.cuts, 3, table, x[:1], plan.ptr, ranked.index, out, winner)
         scattered, gathered = torch.zeros(600, 4, 40), torch.empty(600, 4, 40)
         pool.run(kernels.window_max_scatter, range(4), 3, x, winner, plan.ptr, ranked.index, 16, scattered)
         walk = (by_source.ptr, by_source.target, by_source.entry, ranked.place)
