@@ -4,7 +4,7 @@ the winning windows are given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.ranks import split_heads
 from node2seq.nn.conv.trace import Trace
 
 
@@ -178,3 +179,56 @@ def _own(conv: Node2SeqConv, call: Call, key: Tensor, nodes: Tensor) -> tuple[Te
         own = ops.project(conv.lin_root, (key if conv.root == "projected" else call.x)[nodes])
     bias = key.new_zeros(channels) if conv.bias is None else conv.bias.detach()
     return own.double(), bias.double()
+
+
+@contextmanager
+def giving(
+    layers: Mapping[str, Node2SeqConv], outputs: dict[str, Tensor], last: str, rows: Tensor, given: Tensor
+) -> Iterator[None]:
+    """Lets layers give known outputs instead of computing them, the last one with other rows.
+
+    Gradients are recorded from there on.
+    """
+
+    def answer(name: str) -> Any:
+        def forward(*_args: Any, **_kwargs: Any) -> Tensor:
+            if name != last:
+                return outputs[name]
+            torch.set_grad_enabled(True)
+            return outputs[name].index_put((rows,), given)
+
+        return forward
+
+    try:
+        for name in outputs:
+            layers[name].forward = answer(name)
+        yield
+    finally:
+        for name in outputs:
+            del layers[name].forward
+
+
+@torch.no_grad()
+def scores_of(
+    conv: Node2SeqConv, call: Call, node: int, head: int, sources: list[int], edges: list[int]
+) -> list[float]:
+    """The scores of some neighbours, as the layer's trace would have them."""
+    x, attr = call.x, None
+    at = torch.tensor(edges, device=x.device)
+    rows = torch.cat([x[node : node + 1], x[sources]])
+    if call.edge_attr is not None:
+        attr = call.edge_attr if call.edge_attr.dim() == 2 else call.edge_attr[:, None]
+        attr = attr[at.clamp(min=0)]
+    if conv.lin_query is not None and conv.lin_key is not None:
+        query = split_heads(ops.project(conv.lin_query, rows[:1]), conv.heads)
+        key = split_heads(ops.project(conv.lin_key, rows[1:]), conv.heads)
+        query, key = (part if conv.heads == 1 else part[head] for part in (query, key))
+        lin_edge = conv.lin_edge_key
+    else:
+        query, key = ops.project(conv.lin, rows).split([1, len(sources)])
+        lin_edge = conv.lin_edge
+    if attr is not None and lin_edge is not None:
+        added = split_heads(ops.project(lin_edge, attr), conv.heads if lin_edge is conv.lin_edge_key else 1)
+        added = added if added.dim() == 2 else added[head]
+        key = key + added.where((at >= 0)[:, None], 0.0)
+    return (key @ query[0]).tolist()

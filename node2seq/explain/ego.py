@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -159,3 +159,27 @@ def _take(ptr: Tensor, order: Tensor, nodes: Tensor) -> Tensor:
     start, length = ptr[nodes], ptr[nodes + 1] - ptr[nodes]
     place = torch.repeat_interleave(start - (length.cumsum(0) - length), length)
     return order[place + torch.arange(place.numel(), device=place.device)]
+
+
+def local_edges(
+    conv: Node2SeqConv, graph: Graph, node: int, are_apart: bool
+) -> dict[int, list[int]] | dict[tuple[int, int], list[int]]:
+    """The entries that a node's sequence has before any selection, with the edges of each.
+
+    Args:
+        conv: The layer.
+        graph: The edges that it reads.
+        node: The node.
+        are_apart: Whether parallel edges have an entry each: keys are then pairs of source and edge.
+    """
+    at = torch.tensor([node], device=graph.edge_index.device)
+    by_source = conv.flow == "source_to_target"
+    edges = (graph.edges_into(at) if by_source else graph.edges_out_of(at)).sort().values.tolist()
+    found: dict[Any, list[int]] = {}
+    if conv.add_self_loops:
+        found[(node, -1) if are_apart else node] = []
+    for edge, source in zip(edges, graph.edge_index[0 if by_source else 1, edges].tolist(), strict=True):
+        if source == node and conv.add_self_loops:
+            continue  # the self entry replaces it
+        found.setdefault((source, edge) if are_apart else source, []).append(edge)
+    return found

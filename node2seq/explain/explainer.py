@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,14 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from node2seq import ops
 from node2seq.data.splits import labelled
 from node2seq.errors import Node2SeqError
-from node2seq.explain.contributions import Call, Contributions, contributions, recorded
-from node2seq.explain.ego import Ego, Graph, Reach, reach_of
+from node2seq.explain.contributions import (
+    Call,
+    Contributions,
+    contributions,
+    giving,
+    recorded,
+    scores_of,
+)
+from node2seq.explain.ego import Ego, Graph, Reach, local_edges, reach_of
 from node2seq.explain.explanation import Counterfactual, Explanation, Layer, Neighbour, Term
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.conv.ranks import split_heads
 from node2seq.train.inputs import check_features, edge_values, graph_tensors
 from node2seq.train.task import MultiLabel, Regression, Task, task_for
 from node2seq.train.trainer import infer
@@ -297,7 +301,7 @@ class Explainer:
         missed = abs(float(call.out[ego.centre].double() @ gradient) - gain)
         channels = conv.out_channels
         graph = Graph(call.edge_index, ego.nodes.numel())
-        local = _local_edges(conv, graph, ego.centre, call.trace.edge is not None)
+        local = local_edges(conv, graph, ego.centre, call.trace.edge is not None)
         away = graph.distances(ego.centre, conv.hops, conv.flow)
         for head in range(conv.heads):
             mine = slice(head * channels, (head + 1) * channels)
@@ -374,7 +378,7 @@ class Explainer:
         zeros = (0.0,) * conv.out_channels
         sources = [key if isinstance(key, int) else key[0] for key in left]
         edges = [-1 if isinstance(key, int) else key[1] for key in left]
-        scores = _scores(conv, call, ego.centre, head, sources, edges) if left else []
+        scores = scores_of(conv, call, ego.centre, head, sources, edges) if left else []
         listed = sorted(zip(scores, sources, left.values(), strict=True), key=lambda each: -each[0])
         ranks = None if call.trace.ranks is None else (0.0,) * conv.kernel_size
         return tuple(
@@ -455,37 +459,13 @@ class Explainer:
             with torch.enable_grad():
                 given = (along[first : first + size, None] * output).requires_grad_()
             outputs = {each: out.repeat(size, 1) for each, out in given_before.items()}
-            with self._giving(outputs, known[-1], centres, given), torch.no_grad():
+            with giving(self.layers, outputs, known[-1], centres, given), torch.no_grad():
                 found = self._score(self._outputs(batch), predicted)
             (gradient,) = torch.autograd.grad(found.sum(), given, allow_unused=True)
             if gradient is not None:
                 total += share[first : first + size] @ gradient.double()
             scores += found.tolist()
         return total, scores[1], scores[0]
-
-    @contextmanager
-    def _giving(self, outputs: dict[str, Tensor], last: str, rows: Tensor, given: Tensor) -> Iterator[None]:
-        """Lets layers give known outputs instead of computing them, the last one with other rows.
-
-        Gradients are recorded from there on.
-        """
-
-        def answer(name: str) -> Any:
-            def forward(*_args: Any, **_kwargs: Any) -> Tensor:
-                if name != last:
-                    return outputs[name]
-                torch.set_grad_enabled(True)
-                return outputs[name].index_put((rows,), given)
-
-            return forward
-
-        try:
-            for name in outputs:
-                self.layers[name].forward = answer(name)
-            yield
-        finally:
-            for name in outputs:
-                del self.layers[name].forward
 
     @torch.no_grad()
     def _counterfactuals(
@@ -515,53 +495,3 @@ def _without(ego: Ego, removed: Tensor) -> Ego:
         return ego
     kept = ~torch.isin(ego.edges, removed)
     return ego._replace(edges=ego.edges[kept], edge_index=ego.edge_index[:, kept])
-
-
-def _local_edges(
-    conv: Node2SeqConv, graph: Graph, node: int, are_apart: bool
-) -> dict[int, list[int]] | dict[tuple[int, int], list[int]]:
-    """The entries that a node's sequence has before any selection, with the edges of each.
-
-    Args:
-        conv: The layer.
-        graph: The edges that it reads.
-        node: The node.
-        are_apart: Whether parallel edges have an entry each: keys are then pairs of source and edge.
-    """
-    at = torch.tensor([node], device=graph.edge_index.device)
-    by_source = conv.flow == "source_to_target"
-    edges = (graph.edges_into(at) if by_source else graph.edges_out_of(at)).sort().values.tolist()
-    found: dict[Any, list[int]] = {}
-    if conv.add_self_loops:
-        found[(node, -1) if are_apart else node] = []
-    for edge, source in zip(edges, graph.edge_index[0 if by_source else 1, edges].tolist(), strict=True):
-        if source == node and conv.add_self_loops:
-            continue  # the self entry replaces it
-        found.setdefault((source, edge) if are_apart else source, []).append(edge)
-    return found
-
-
-@torch.no_grad()
-def _scores(
-    conv: Node2SeqConv, call: Call, node: int, head: int, sources: list[int], edges: list[int]
-) -> list[float]:
-    """The scores of some neighbours, as the layer's trace would have them."""
-    x, attr = call.x, None
-    at = torch.tensor(edges, device=x.device)
-    rows = torch.cat([x[node : node + 1], x[sources]])
-    if call.edge_attr is not None:
-        attr = call.edge_attr if call.edge_attr.dim() == 2 else call.edge_attr[:, None]
-        attr = attr[at.clamp(min=0)]
-    if conv.lin_query is not None and conv.lin_key is not None:
-        query = split_heads(ops.project(conv.lin_query, rows[:1]), conv.heads)
-        key = split_heads(ops.project(conv.lin_key, rows[1:]), conv.heads)
-        query, key = (part if conv.heads == 1 else part[head] for part in (query, key))
-        lin_edge = conv.lin_edge_key
-    else:
-        query, key = ops.project(conv.lin, rows).split([1, len(sources)])
-        lin_edge = conv.lin_edge
-    if attr is not None and lin_edge is not None:
-        added = split_heads(ops.project(lin_edge, attr), conv.heads if lin_edge is conv.lin_edge_key else 1)
-        added = added if added.dim() == 2 else added[head]
-        key = key + added.where((at >= 0)[:, None], 0.0)
-    return (key @ query[0]).tolist()
