@@ -79,8 +79,8 @@ def _title(layer: Layer, found: Explanation) -> str:
     head = f", head {layer.head}" if layer.head else ""
     return (
         f"Layer {layer.name}{head}, readout {layer.readout}, {layer.kernel_size} taps: adds "
-        f"{layer.gain:+.3f} to {score}, of which the node's own features {layer.own.contribution:+.3f} and "
-        f"the bias {layer.bias.contribution:+.3f}; integration error {layer.completeness_error:.1e}"
+        f"{layer.gain:+.3g} to {score}, of which the node's own features {layer.own.contribution:+.3g} and "
+        f"the bias {layer.bias.contribution:+.3g}; integration error {layer.completeness_error:.1e}"
     )
 
 
@@ -106,7 +106,7 @@ def _cells(run: ExplainedRun, found: Explanation, neighbour: Neighbour) -> list[
     if found.predicted is not None:
         label = run.label_of(neighbour.node)
         cells.append("–" if label is None else escape(found.class_names[label]))
-    cells += [str(neighbour.hops), f"{neighbour.score:.3f}", f"{neighbour.contribution:+.3f}"]
+    cells += [str(neighbour.hops), f"{neighbour.score:.3g}", f"{neighbour.contribution:+.3g}"]
     return [*cells, escape(_without(found, neighbour))]
 
 
