@@ -105,12 +105,7 @@ def run(
         say_reading: Told what takes a while when the graph is read.
         on_best: Called with the best so far whenever trials were trained, and in the end.
     """
-    options_of(request.model)  # a model that there is not is refused before anything is read
-    if request.rule is not None:
-        check_choice("rule", request.rule, RULES)
-    if request.space == "directed":
-        reading = {**request.source.reading, "directed": True}
-        request = replace(request, source=replace(request.source, reading=reading))
+    request = _checked(request)
     device = pick_device(request.device)
     make_deterministic(device)
     base, _ = prepare(request)  # what cannot be searched is refused before anything is read
@@ -160,12 +155,20 @@ def run(
             ) from None
     found = keep(best, finished)
     if found is None:
-        raise Node2SeqError(
-            str(request.out),
-            "every training that was to be compared failed; the file says why",
-            "Narrow the space with --fix, the learning rate first",
-        )
+        failed = "every training that was to be compared failed; the file says why"
+        raise Node2SeqError(str(request.out), failed, "Narrow the space with --fix, the learning rate first")
     return found
+
+
+def _checked(request: Request) -> Request:
+    """Refuse a model or a rule that there is not before anything is read; directed spaces read directions."""
+    options_of(request.model)
+    if request.rule is not None:
+        check_choice("rule", request.rule, RULES)
+    if request.space != "directed":
+        return request
+    reading = {**request.source.reading, "directed": True}
+    return replace(request, source=replace(request.source, reading=reading))
 
 
 def _search(settings: SearchSettings, start: Trial, evaluator: Evaluator) -> Trial:
