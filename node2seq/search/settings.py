@@ -91,9 +91,10 @@ class SearchSettings:
             given: Other settings; they override the proportions.
         """
         splits = min(5, max(2, 1 + trials // 16))
+        further = splits if trials < 16 else 2 * splits  # a short search ends within minutes
         proportions: dict[str, Any] = {
             "seeds": tuple(range(FIRST_SEED, FIRST_SEED + splits)),
-            "final_seeds": tuple(range(2 * FIRST_SEED, 2 * FIRST_SEED + 2 * splits)),
+            "final_seeds": tuple(range(2 * FIRST_SEED, 2 * FIRST_SEED + further)),
             "finalists": min(8, max(1, trials // 8)),
         }
         return cls(trials=trials, **proportions | given)
