@@ -296,12 +296,31 @@ def _numbers(known: Tensor) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
-def _homophily(edge_index: Tensor, y: Tensor) -> float | None:
+def labelled_ends(edge_index: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The classes at both ends of the edges that join labelled nodes."""
     label = y.int()
     one, other = label[edge_index[0]], label[edge_index[1]]
     known = (one >= 0) & (other >= 0)
-    edges = int(known.sum())
-    return int(((one == other) & known).sum()) / edges if edges else None
+    return one[known], other[known]
+
+
+def _homophily(edge_index: Tensor, y: Tensor) -> float | None:
+    one, other = labelled_ends(edge_index, y)
+    return int((one == other).sum()) / one.numel() if one.numel() else None
+
+
+def adjusted_homophily(one: Tensor, other: Tensor) -> float:
+    """How much more often edges join nodes of one class than chance would: 1 always, 0 as chance does.
+
+    Args:
+        one: The class at the start of each edge.
+        other: The class at its end.
+    """
+    same = float((one == other).double().mean())
+    classes = int(torch.maximum(one.max(), other.max())) + 1
+    shares = [torch.bincount(ends, minlength=classes).double() / ends.numel() for ends in (one, other)]
+    by_chance = float((shares[0] * shares[1]).sum())
+    return 1.0 if by_chance == 1.0 else (same - by_chance) / (1.0 - by_chance)
 
 
 # Fitted to forward, backward and Adam step of the default network (hidden 64, kernel 3, one hop) on six

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from node2seq.data.graph import adjusted_homophily, labelled_ends
 from node2seq.data.splits import labelled, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS, Network
@@ -48,8 +49,8 @@ class GraphSizes:
         features: Columns of the features.
         classes: Classes; 1 where a number is predicted.
         labels: Training nodes.
-        homophily: That of the edges between training nodes (:func:`adjusted_homophily`). None: there are too
-            few to tell. 0: no outputs are to be smoothed.
+        homophily: That of the edges between training nodes, adjusted for chance. None: there are too few to
+            tell, or the rule does not ask. 0: no outputs are to be smoothed.
     """
 
     features: int
@@ -106,8 +107,10 @@ def sizes_of(data: Data | None, rule: str | None = None, seed: int = 0) -> Graph
 def sizes_of_split(data: Data, train: Tensor) -> GraphSizes:
     """What the rule looks at where the training nodes are known."""
     assert isinstance(data.y, Tensor)
-    outputs = task_for(data.y).outputs(data.y)
-    return GraphSizes(data.num_node_features, outputs, train.numel(), _homophily(data, train))
+    features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
+    # All edges are looked at, so only where the rule asks for it.
+    homophily = _homophily(data, train) if features >= _WIDE else None
+    return GraphSizes(features, outputs, train.numel(), homophily)
 
 
 def _homophily(data: Data, train: Tensor) -> float | None:
@@ -121,24 +124,8 @@ def _homophily(data: Data, train: Tensor) -> float | None:
     y = torch.full_like(labels, -1)
     y[train] = labels[train]
     source, target = data.edge_index
-    known = (source != target) & (y[source] >= 0) & (y[target] >= 0)
-    if int(known.sum()) < _FEWEST_PAIRS:
-        return None
-    return adjusted_homophily(y[source[known]], y[target[known]])
-
-
-def adjusted_homophily(source: Tensor, target: Tensor) -> float:
-    """How much more often edges join nodes of one class than chance would: 1 always, 0 as chance does.
-
-    Args:
-        source: The class at the start of each edge.
-        target: The class at its end.
-    """
-    same = float((source == target).double().mean())
-    classes = int(torch.maximum(source.max(), target.max())) + 1
-    shares = [torch.bincount(ends, minlength=classes).double() / ends.numel() for ends in (source, target)]
-    by_chance = float((shares[0] * shares[1]).sum())
-    return 1.0 if by_chance == 1.0 else (same - by_chance) / (1.0 - by_chance)
+    ends = labelled_ends(data.edge_index[:, source != target], y)
+    return None if ends[0].numel() < _FEWEST_PAIRS else adjusted_homophily(*ends)
 
 
 def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str, Any]:
