@@ -1,6 +1,7 @@
 """The Chebyshev network."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
@@ -17,6 +18,9 @@ class ChebyOptions:
     K: int = 3
     input_dropout: float = 0.5
     dropout: float = 0.5
+    own: Literal["mixed", "apart"] = "mixed"
+    smoothing: int = 0
+    teleport: float = 0.1
     backend: str = "auto"
 
 
@@ -31,6 +35,11 @@ class Cheby(Network):
         K (int): Number of polynomials, so that K − 1 hops are seen. (default: :obj:`3`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.5`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.5`)
+        own (str): :obj:`"apart"` adds the prediction of two dense layers that see a node's own features
+            only. (default: :obj:`"mixed"`)
+        smoothing (int): How often predictions are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): How much of its own prediction a node keeps each time. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 

@@ -1,7 +1,7 @@
 """The graph attention network."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ class GATOptions:
     input_dropout: float = 0.6
     dropout: float = 0.6
     attention_dropout: float = 0.6
+    own: Literal["mixed", "apart"] = "mixed"
+    smoothing: int = 0
+    teleport: float = 0.1
     backend: str = "auto"
 
 
@@ -36,6 +39,11 @@ class GAT(Network):
         input_dropout (float): Dropout of the input features. (default: :obj:`0.6`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.6`)
         attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.6`)
+        own (str): :obj:`"apart"` adds the prediction of two dense layers that see a node's own features
+            only. (default: :obj:`"mixed"`)
+        smoothing (int): How often predictions are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): How much of its own prediction a node keeps each time. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """

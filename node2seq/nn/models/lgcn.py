@@ -1,6 +1,7 @@
 """The large-scale learnable graph convolutional network."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,9 @@ class LGCNOptions:
     k: int = 8
     input_dropout: float = 0.84
     dropout: float = 0.84
+    own: Literal["mixed", "apart"] = "mixed"
+    smoothing: int = 0
+    teleport: float = 0.1
     backend: str = "auto"
 
 
@@ -38,6 +42,11 @@ class LGCN(Network):
         k (int): How many values of the neighbours they keep per channel. (default: :obj:`8`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.84`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.84`)
+        own (str): :obj:`"apart"` adds the prediction of two dense layers that see a node's own features
+            only. (default: :obj:`"mixed"`)
+        smoothing (int): How often predictions are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): How much of its own prediction a node keeps each time. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 

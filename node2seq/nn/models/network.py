@@ -25,10 +25,14 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.conv.whole import Whole
+from node2seq.nn.dropout import make_dropouts
 from node2seq.options import build
 
 # What networks take of the options of ``readout="ranks"`` and ``order="edge"``.
 OF_RANKS = ("soft", "scores", "score_channels", "temperature", "self_position")
+
+# The number of the first dropout of what stands beside the layers; those of the layers come before it.
+_FIRST_BESIDE = 16
 
 # What of the edges lies on a device.
 _MOVED = ("index", "weight", "attr", "order", "whole")
@@ -70,6 +74,8 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
     """
     if edges.run is not None:
         return conv.by_hops(x, edges.run) if isinstance(conv, Smoothing) else edges.run(conv, x)
+    if isinstance(conv, nn.Linear):
+        return ops.apply(conv, x)
     if isinstance(conv, GATConv):
         return conv(x, edges.index, edges.attr, n_id=n_id)
     if isinstance(conv, LGCL):
@@ -146,10 +152,20 @@ class Network(NotScripted):
         for field in fields(options):
             setattr(self, field.name, getattr(options, field.name))
         self._make_layers(options)
+        self.extras = self._make_extras(options)
 
     def _make_layers(self, options: Any) -> None:
         """Makes layers and dropouts; the order decides what is drawn for each of them."""
         raise NotImplementedError
+
+    def _make_extras(self, options: Any) -> "Extras | None":
+        """What ``own`` and ``smoothing`` add to the layers; None where nothing is added."""
+        apart, steps = getattr(options, "own", "mixed") == "apart", getattr(options, "smoothing", 0)
+        if not apart and not steps:
+            return None
+        widths = (self.in_channels, self.hidden_channels, self.out_channels) if apart else None
+        dropouts = (options.input_dropout, getattr(options, "dropout", 0.0))
+        return Extras(widths, dropouts, Smoothing(steps, options.teleport, backend=options.backend))
 
     def reset_parameters(self) -> None:
         """Draws all parameters, and the seeds of the dropouts, anew."""
@@ -226,7 +242,9 @@ class Network(NotScripted):
             whole (Whole, optional): The degrees of the nodes in that graph, so that they are weighed as
                 there.
         """
-        return self._classify(x, self._edges(edge_index, edge_weight, edge_attr, edge_order, whole), n_id)
+        edges = self._edges(edge_index, edge_weight, edge_attr, edge_order, whole)
+        out = self._classify(x, edges, n_id)
+        return out if self.extras is None else self.extras(out, x, edges, n_id)
 
     def _edges(
         self,
@@ -350,6 +368,35 @@ class Smoothing(nn.Module):
     def extra_repr(self) -> str:
         """The settings."""
         return f"steps={self.steps}, teleport={self.teleport}"
+
+
+class Extras(nn.Module):
+    """What a network may add to its layers: a node's own features apart, and smoothed predictions.
+
+    Args:
+        widths (tuple, optional): The sizes of two dense layers that see a node's own features only; their
+            prediction is added. None: no such layers.
+        dropouts (tuple): Dropout of their input and of their hidden features.
+        smooth (Smoothing): Applied to the sum.
+    """
+
+    def __init__(
+        self, widths: tuple[int, int, int] | None, dropouts: tuple[float, float], smooth: Smoothing
+    ) -> None:
+        super().__init__()
+        self.lins = self.dropouts = None
+        if widths is not None:
+            inside, hidden, out = widths
+            self.lins = nn.ModuleList([make_linear(inside, hidden), nn.Linear(hidden, out)])
+            self.dropouts = make_dropouts(*dropouts, start=_FIRST_BESIDE)
+        self.smooth = smooth
+
+    def forward(self, logits: Tensor, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
+        """The prediction of the layers with the extras, in the shape of ``logits``."""
+        if self.lins is not None and self.dropouts is not None:
+            hidden = F.relu(ops.apply(self.lins[0], self.dropouts[0](x, n_id)))
+            logits = logits + ops.apply(self.lins[1], self.dropouts[1](hidden, n_id))
+        return convolve(self.smooth, logits, edges)
 
 
 class Spread(nn.Module):

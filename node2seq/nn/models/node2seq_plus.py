@@ -27,7 +27,7 @@ class Node2SeqPlusOptions(Node2SeqOptions):
     directed: bool = False
     targets_share: float = 0.5
     self_loops: bool = True
-    layer: Literal["node2seq", "gcn"] = "node2seq"
+    layer: Literal["node2seq", "gcn", "dense"] = "node2seq"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.targets_share <= 1.0:
@@ -62,8 +62,8 @@ class Node2SeqPlus(Node2Seq):
             Where one of them has nothing, its layers are left out. (default: :obj:`0.5`)
         self_loops (bool): Whether a node is one of its own neighbours in the three layers.
             (default: :obj:`True`)
-        layer (str): :obj:`"node2seq"`, or :obj:`"gcn"` to put a GCN layer in its place, as in GCN*.
-            (default: :obj:`"node2seq"`)
+        layer (str): :obj:`"node2seq"`, :obj:`"gcn"` to put a GCN layer in its place, as in GCN*, or
+            :obj:`"dense"` for a dense layer, which sees no neighbours. (default: :obj:`"node2seq"`)
         **options: As in :class:`Node2Seq`.
     """
 
@@ -98,7 +98,12 @@ class Node2SeqPlus(Node2Seq):
                     "Leave out one of the two",
                 )
             return GCNConv(width_in, width_out, backend=options.backend, **shared)
+        if options.layer == "dense":
+            return make_linear(width_in, width_out)
         return super()._make_special(options, width_in, width_out, **shared)
+
+    def _make_extras(self, options: Node2SeqPlusOptions) -> None:  # noqa: ARG002 (made with the layers here)
+        return None
 
     def _special_layers(self) -> list[nn.Module]:
         pair = (self.convs, self.reversed_convs)

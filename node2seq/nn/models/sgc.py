@@ -1,6 +1,7 @@
 """The simplified graph convolutional network."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -16,6 +17,9 @@ class SGCOptions:
     hidden_channels: int
     K: int = 2
     input_dropout: float = 0.0
+    own: Literal["mixed", "apart"] = "mixed"
+    smoothing: int = 0
+    teleport: float = 0.1
     backend: str = "auto"
 
 
@@ -25,10 +29,15 @@ class SGC(Network):
 
     Args:
         in_channels (int): Size of each input sample, or -1 to derive it from the first input.
-        hidden_channels (int): Not used: there is no hidden layer.
+        hidden_channels (int): Not used unless ``own="apart"``: there is no hidden layer otherwise.
         out_channels (int): Number of classes.
         K (int): Number of hops. (default: :obj:`2`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
+        own (str): :obj:`"apart"` adds the prediction of two dense layers that see a node's own features
+            only. (default: :obj:`"mixed"`)
+        smoothing (int): How often predictions are spread over the graph; see :class:`Smoothing`.
+            (default: :obj:`0`)
+        teleport (float): How much of its own prediction a node keeps each time. (default: :obj:`0.1`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
