@@ -106,17 +106,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(viewer: Viewer) -> FastAPI:
-    """The server of a run.
-
-    Args:
-        viewer: What it shows.
-    """
-    viewer.warm()
-    app = FastAPI(
-        title="node2seq explore", version="1", docs_url=None, redoc_url=None, redirect_slashes=False
-    )
-    app.add_middleware(Guard)
+def _answer_errors(app: FastAPI) -> None:
+    """A sentence for every error, and its status."""
 
     def not_there(_: Request, error: Exception) -> Response:
         return _failure(404, str(error))
@@ -134,6 +125,20 @@ def make_app(viewer: Viewer) -> FastAPI:
     app.add_exception_handler(RequestValidationError, misread)
     app.add_exception_handler(StarletteHTTPException, refused)
 
+
+def make_app(viewer: Viewer) -> FastAPI:
+    """The server of a run.
+
+    Args:
+        viewer: What it shows.
+    """
+    viewer.warm()
+    app = FastAPI(
+        title="node2seq explore", version="1", docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.add_middleware(Guard)
+
+    _answer_errors(app)
     files = page_files()
 
     @app.get("/", include_in_schema=False)

@@ -199,8 +199,8 @@ class Node2SeqConv(RankLayer):
             taps=taps,
             edge_dim=edge_dim,
         )
-        ranks = RankOptions(soft, scores, score_channels, temperature, heads)
-        ranks = complete_ranks(ranks, readout, order)
+        given = RankOptions(soft, scores, score_channels, temperature, heads)
+        ranks = complete_ranks(given, readout, order)
         super().__init__(aggr=None, node_dim=0, **kwargs)
         # MessagePassing orders pairs by the rows of edge_index; the flow says which of them is the source.
         self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
@@ -208,15 +208,11 @@ class Node2SeqConv(RankLayer):
         self.out_channels, self.kernel_size = out_channels, kernel_size
         self.readout, self.hops = readout, hops
         self.threshold: float | Tensor = float(threshold)  # or one for each of R runs, [R]
-        self.root = root
-        self.nonlocal_order = nonlocal_order
-        self.order, self.self_position = order, self_position
-        self.taps = taps
-        self.edge_dim = edge_dim
+        self.root, self.taps, self.edge_dim = root, taps, edge_dim
+        self.order, self.self_position, self.nonlocal_order = order, self_position, nonlocal_order
         self.soft, self.scores, self.score_channels, self.temperature, self.heads = ranks
         self.add_self_loops = add_self_loops and self_position != "none"
-        self.backend = backend
-        self.validate = validate
+        self.backend, self.validate = backend, validate
         self._make_parameters(bias)
         self.reset_parameters()
 
@@ -322,11 +318,7 @@ class Node2SeqConv(RankLayer):
             weight = self.tap_matrices()
             ranks = winner = None
             if has_ranks:
-                if self.soft:
-                    ranks = self._soft_ranks(x_src, x_dst, query, key, sequences, edges, values[1])
-                else:
-                    ranking = self._rank(query, key, sequences, edges, None)
-                    ranks = ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
+                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, values[1])
                 given = (query, key, sequences, weight, ranks, edges)
                 out = self._convolve_ranks(*given, dtype, None if is_plain else edge_index)
                 ranking = ranks.ranking
@@ -369,6 +361,22 @@ class Node2SeqConv(RankLayer):
             then=then,
             backend=self.backend,
         )
+
+    def _ranks(
+        self,
+        x_src: Tensor,
+        x_dst: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        sequences: ops.Sequences,
+        edges: ops.EdgeValues | None,
+        edge_attr: OptTensor,
+    ) -> ops.Ranks:
+        """How much of each neighbour stands at each rank: soft, or all of it at its place in the order."""
+        if self.soft:
+            return self._soft_ranks(x_src, x_dst, query, key, sequences, edges, edge_attr)
+        ranking = self._rank(query, key, sequences, edges, None)
+        return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
 
     def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
         """What is added for each node's own features, and the bias."""

@@ -340,6 +340,7 @@ def window_max(
     with_bias = with_own and bias is not None
     bias = table if bias is None else plain(bias)
     per_run = max(layout.rows.num_rows * channels // bias.numel(), 1) if with_bias else 1
+    flags = {"K": kernel_size, "WITH_OWN": with_own, "WITH_BIAS": with_bias, "BLOCK_C": width}
     launch(
         window_max_kernel,
         (work.items, blocks),
@@ -357,14 +358,11 @@ def window_max(
         work.parts,
         per_run,
         channels,
-        K=kernel_size,
-        WITH_OWN=with_own,
-        WITH_BIAS=with_bias,
         UNROLL=kernel_size <= _UNROLLED_TAPS,
         ITEM=work.item,
         BLOCK_P=tile.block,
-        BLOCK_C=width,
         num_warps=tile.warps,
+        **flags,
     )
     launch(
         max_parts_kernel,
@@ -379,12 +377,9 @@ def window_max(
         winner,
         per_run,
         channels,
-        K=kernel_size,
-        WITH_OWN=with_own,
-        WITH_BIAS=with_bias,
         BLOCK_P=8,
-        BLOCK_C=width,
         num_warps=2,
+        **flags,
     )
     return out, winner, short_winner
 
