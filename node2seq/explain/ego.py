@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.models.network import Smoothing
+from node2seq.nn.models.network import Network, Smoothing
 
 # A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
 _NEARLY_ALL = 0.5
@@ -38,8 +38,8 @@ def reach_of(model: nn.Module) -> Reach:
     if any(isinstance(layer, Node2SeqConv) and layer.order in ("degree", "random") for layer in layers):
         return Reach(None, False)
     flows = {layer.flow for layer in layers}
-    beside: nn.Module | None = getattr(model, "reversed_convs", None)
-    skipped = set() if beside is None else set(map(id, beside.modules()))
+    beside = model.layers_beside() if isinstance(model, Network) else []
+    skipped = {id(module) for layer in beside for module in layer.modules()}
     hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
     spread = sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
     counts_edges = spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)

@@ -76,6 +76,8 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
         return conv.by_hops(x, edges.run) if isinstance(conv, Smoothing) else edges.run(conv, x)
     if isinstance(conv, nn.Linear):
         return ops.apply(conv, x)
+    if isinstance(conv, PNAConv):
+        return conv(x, edges.index)
     if isinstance(conv, GATConv):
         return conv(x, edges.index, edges.attr, n_id=n_id)
     if isinstance(conv, LGCL):
@@ -166,6 +168,10 @@ class Network(NotScripted):
         widths = (self.in_channels, self.hidden_channels, self.out_channels) if apart else None
         dropouts = (options.input_dropout, getattr(options, "dropout", 0.0))
         return Extras(widths, dropouts, Smoothing(steps, options.teleport, backend=options.backend))
+
+    def layers_beside(self) -> list[nn.Module]:
+        """The layers that stand beside others and read from no further away than these."""
+        return []
 
     def reset_parameters(self) -> None:
         """Draws all parameters, and the seeds of the dropouts, anew."""
@@ -486,4 +492,6 @@ def hops_of(layer: nn.Module) -> int:
 
 def hops_of_network(model: nn.Module) -> int:
     """How far away the nodes are that a whole network reads."""
-    return sum(map(hops_of, graph_layers(model)))
+    beside = model.layers_beside() if isinstance(model, Network) else []
+    skipped = {id(module) for layer in beside for module in layer.modules()}
+    return sum(hops_of(layer) for layer in graph_layers(model) if id(layer) not in skipped)

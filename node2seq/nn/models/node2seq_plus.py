@@ -89,6 +89,10 @@ class Node2SeqPlus(Node2Seq):
         self.smooth = Smoothing(options.smoothing, options.teleport, backend=options.backend)
         self._scale_convolution()
 
+    def layers_beside(self) -> list[nn.Module]:
+        """Those that read edges backwards."""
+        return [] if self.reversed_convs is None else [self.reversed_convs]
+
     def _make_special(self, options: Any, width_in: int, width_out: int, **shared: Any) -> nn.Module:
         if options.layer == "gcn":
             if self.edge_dim is not None:
