@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick lint format bench clean
+.PHONY: demo test quick lint format bench docs clean
 
 demo: $(VENV)/.cli
 	$(BIN)/node2seq train cora-r --baseline gcn
@@ -30,6 +30,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_conv.py
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in site/index.html; $(BIN)/mkdocs serve shows it with its search."
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"node2seq needs Python 3.11 or later; $(PYTHON) is {v.major}.{v.minor}. Name another one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -44,5 +48,10 @@ $(VENV)/.dev: $(VENV)/.cli
 	$(PIP) -e '.[dev]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): installing what builds the documentation ..."
+	$(PIP) -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache

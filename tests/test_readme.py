@@ -17,7 +17,7 @@ from node2seq.data import load, write_graph
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 REPRODUCE = "reproduce 2 --columns cora-f --models gcn --jobs 2"
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(language: str) -> list[str]:

@@ -1,6 +1,7 @@
-"""torch.export, AOTInductor and ONNX: exported on one graph, run on graphs of other sizes."""
+"""torch.export and ONNX: exported on one graph, run on graphs of other sizes.
 
-import shutil
+AOTInductor, which takes long, is tested once, as docs/serving.md uses it: tests/test_docs.py.
+"""
 
 import pytest
 import torch
@@ -60,20 +61,6 @@ def test_a_program_survives_a_file(tmp_path):
     loaded = torch.export.load(tmp_path / "layer.pt2").module()
     for x, edges in OTHERS:
         assert_same_up_to_rounding(loaded(x, edges), module(x, edges))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))),
-    reason="AOTInductor needs a C++ compiler, and there is none",
-)
-def test_aot_inductor_package(tmp_path):
-    module = _made("node2seq")
-    program = torch.export.export(module, (features(), EDGES), dynamic_shapes=DYNAMIC)
-    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "layer.pt2"))
-    package = torch._inductor.aoti_load_package(path)
-    for x, edges in [(features(), EDGES), *OTHERS[:2]]:
-        assert_same_up_to_rounding(package(x, edges), module(x, edges))
 
 
 class Traced(nn.Module):
