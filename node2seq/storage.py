@@ -48,12 +48,18 @@ _POLL_SECONDS = 0.005
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``path`` once it is written whole, and not before."""
+    with replacing_path(path) as temporary, temporary.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def replacing_path(path: Path) -> Iterator[Path]:
+    """The same for a program that opens the file itself: yields where to write it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with write_errors(path):
         try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
+            yield temporary
+            with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except BaseException:

@@ -20,6 +20,7 @@ from node2seq.cli.definitions import Definition, definitions, read
 from node2seq.cli.flags import (
     BenchFlags,
     DataCheckFlags,
+    DataConvertFlags,
     DataExportFlags,
     DataFetchFlags,
     DataListFlags,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _EXTRAS = {
     **dict.fromkeys(("safetensors", "polars", "rich"), "cli"),
+    "duckdb": "large",
     **dict.fromkeys(("fastapi", "starlette", "uvicorn"), "page"),
 }
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -183,6 +185,11 @@ COMMANDS = {
         "data:check",
         ("node2seq data check --edges edges.csv --nodes nodes.csv --label label",),
     ),
+    "data convert": Command(
+        DataConvertFlags,
+        "convert:convert_files",
+        ("node2seq data convert --edges edges.csv --nodes nodes.csv --label kind --out graph.store",),
+    ),
 }
 
 
@@ -193,6 +200,10 @@ def _check_paths(flags: Any) -> None:
     """
     if isinstance(flags, EvaluateFlags | InfoFlags) and flags.run is not None and not flags.run.is_dir():
         raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")
+    if isinstance(flags, DataConvertFlags):
+        for path in (flags.edges, flags.nodes):
+            if not path.exists():
+                raise Node2SeqError(str(path), "there is no such file", "Check the path")
     if isinstance(flags, TrainFlags | TuneFlags | DataCheckFlags) and flags.name is None:
         if flags.label is None and not isinstance(flags, DataCheckFlags):
             return
@@ -239,7 +250,8 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     data = typer.Typer(
-        help="List, fetch and write the known data sets; check a graph of your own.", no_args_is_help=True
+        help="List, fetch and write the known data sets; check or convert a graph of your own.",
+        no_args_is_help=True,
     )
     app.callback()(_with_version())
     for name, command in COMMANDS.items():

@@ -402,3 +402,48 @@ class DataCheckFlags(GraphFlags):
 
     name: str | None = flag(None, "A data set instead of files.", shown="your files", positional=True)
     as_json: bool = _json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConvertFlags:
+    """Convert files larger than memory into a store on disk, which `node2seq train --store` trains on.
+
+    Interrupt it at any time; run the same command to resume.
+    """
+
+    edges: Path = flag(..., "File of edges, CSV, TSV or Parquet, or a folder of such files.", shown=False)
+    nodes: Path = flag(..., "File of nodes, or a folder of such files.", shown=False)
+    out: Path = flag(..., "Folder of the store.", shown=False)
+    label: str | None = flag(None, "Column of --nodes to predict.", shown="none")
+    task: str | None = flag(
+        None,
+        "What to predict: classification, a class; regression, the number itself.",
+        shown="regression for a --label of many different numbers",
+    )
+    source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME)
+    target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME)
+    id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME)
+    split: str | None = flag(
+        None, "Column of --nodes: train, val, test or nothing.", shown="60/20/20 of each class"
+    )
+    directed: bool = flag(False, "Keep the direction of the edges.")
+    fill: str | None = flag(
+        None, "What replaces missing numbers: mean, or a number.", shown="missing values are errors"
+    )
+    features: tuple[str, ...] = flag(
+        (),
+        "Column of --nodes to learn from, also one of lists of numbers; may be repeated.",
+        "--feature",
+        shown="all",
+    )
+    categorical: tuple[str, ...] = flag(
+        (), "Feature column that holds categories although it looks like numbers.", shown="none"
+    )
+    ignore: tuple[str, ...] = flag((), "Column of --nodes to leave out.", shown="none")
+    delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found")
+    raw: bool = flag(False, "Leave numeric features as they are, instead of standardising them.")
+    dtype: str | None = flag(
+        None, "Type of the stored features: float16 or float32.", shown="float16 if the files have it"
+    )
+    memory: str = flag("4GB", "Memory that it may take.")
+    as_json: bool = _json()

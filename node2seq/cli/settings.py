@@ -46,7 +46,7 @@ def source_of(flags: GraphFlags) -> Source:
         if given := getattr(flags, name):
             reading[name] = list(given) if isinstance(given, tuple) else given
     if flags.fill is not None:
-        reading["fill"] = _number_or_word(flags.fill)
+        reading["fill"] = number_or_word(flags.fill)
     for name in ("directed", "no_future_edges"):
         if getattr(flags, name):
             reading[name] = True
@@ -73,7 +73,8 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _number_or_word(text: str) -> float | str:
+def number_or_word(text: str) -> float | str:
+    """What ``--fill`` gives."""
     try:
         return float(text)
     except ValueError:

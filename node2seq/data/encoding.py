@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-_MOST_CATEGORIES = 256
+#: A column of more different texts is left out.
+MOST_CATEGORIES = 256
 # Where more columns are of one kind, they are described together.
 _MOST_DESCRIBED = 24
 # Words for a missing cell of a column of categories; "none" and "-" may be categories.
@@ -391,7 +392,7 @@ def _category(
     categories = sorted(
         words.filter(~words.str.to_lowercase().is_in([] if forced else NO_CATEGORY)).to_list()
     )
-    if len(categories) > _MOST_CATEGORIES and not forced:
+    if len(categories) > MOST_CATEGORIES and not forced:
         if not wanted:
             return None
         raise Node2SeqError(
@@ -429,7 +430,7 @@ def _onehot(
 
 
 # A column of which so many cells are zero stays a column of zeros and a few numbers: it is not shifted.
-_MOSTLY_ZERO = 0.5
+MOSTLY_ZERO = 0.5
 
 
 def scale_of(values: np.ndarray) -> tuple[float, float]:
@@ -444,7 +445,7 @@ def scale_of(values: np.ndarray) -> tuple[float, float]:
     values = values.astype(np.float64, copy=False)
     if not values.size or ((values == 0) | (values == 1)).all():
         return 0.0, 1.0
-    if (values == 0).mean() >= _MOSTLY_ZERO:
+    if (values == 0).mean() >= MOSTLY_ZERO:
         return 0.0, float(np.abs(values).max())
     mean, deviation = float(values.mean()), float(values.std())
     # Equal numbers differ from their mean by a rounding at most.

@@ -193,8 +193,8 @@ class Summary:
     labelled: int
     class_counts: dict[str, int]
     homophily: float | None
-    components: int
-    largest_component: int
+    components: int | None
+    largest_component: int | None
     isolated: int
     largest_degree: int
     self_loops_dropped: int

@@ -21,7 +21,8 @@ _PARTS = {
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
 }
-_PART_OF = {word: part for part, words in _PARTS.items() for word in words}
+#: The part of a split that each word stands for.
+PART_OF = {word: part for part, words in _PARTS.items() for word in words}
 
 # What separates the labels of a cell, as people write it.
 _SEPARATORS = (";", "|", ",")
@@ -58,8 +59,15 @@ class Labels:
         return ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
 
 
-def choose_task(column: pl.Series, title: str, notes: list[str]) -> str:
-    """What a label column asks for: the number itself, where there are many, otherwise a class."""
+def choose_task(column: pl.Series, title: str, notes: list[str], count: int | None = None) -> str:
+    """What a label column asks for: the number itself, where there are many, otherwise a class.
+
+    Args:
+        column: Its cells.
+        title: What the table is called in an error.
+        notes: Gets what was chosen, if it may surprise.
+        count: How many labelled nodes there are, if the column lists each different cell once.
+    """
     import polars as pl
 
     text = as_text(column, title)
@@ -71,7 +79,7 @@ def choose_task(column: pl.Series, title: str, notes: list[str]) -> str:
     if len(numbers) <= (_FEW_WHOLE_NUMBERS if are_whole else _FEW_FRACTIONS):
         return "classification"
     counts_up = are_whole and numbers[0] in (0, 1) and numbers[-1] - numbers[0] == len(numbers) - 1
-    if counts_up and len(text) >= _NODES_OF_A_CLASS * len(numbers):
+    if counts_up and (count or len(text)) >= _NODES_OF_A_CLASS * len(numbers):
         return "classification"
     notes.append(
         f"column {column.name!r} holds {len(numbers)} different numbers: the number itself is predicted "
@@ -158,7 +166,7 @@ def read_label_cells(column: pl.Series, title: str, separator: str, known: list[
         None if cell is None else {part.strip() for part in cell.split(separator)} - {""} for cell in cells
     ]
     found = {part for own in parts if own is not None for part in own}
-    names = _sorted_classes(list(found)) if known is None else known
+    names = sorted_classes(list(found)) if known is None else known
     if known is None and len(names) < 2:
         raise Node2SeqError(
             title,
@@ -248,21 +256,23 @@ def read_labels(
         if new:
             notes.append(f"labels that were not there in training count as no label: {first_few(new)}")
     else:
-        names = _sorted_classes(found)
-        _check_classes(text, title, names, needs_pairs)
+        names = sorted_classes(found)
+        check_classes(text, title, names, needs_pairs)
     numbered = range(len(names))
     y = text.replace_strict(pl.Series(names, dtype=pl.String), numbered, default=-1, return_dtype=pl.Int64)
     return Labels(y.to_numpy().astype(np.int64), list(names))
 
 
-def _sorted_classes(found: list[str]) -> list[str]:
+def sorted_classes(found: list[str]) -> list[str]:
+    """Classes in the order of their numbers: whole numbers by value, others by name."""
     try:
         return sorted(found, key=int)
     except ValueError:
         return sorted(found)
 
 
-def _check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: bool) -> None:
+def check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: bool) -> None:
+    """Refuse labels of fewer than two classes and, where pairs are needed, classes of a single node."""
     if not names:
         raise Node2SeqError(
             title, f"no node has a label in column {text.name!r}", "Label some nodes, or name another column"
@@ -287,14 +297,14 @@ def _check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: b
 def read_split(column: pl.Series, known: np.ndarray, title: str, notes: list[str]) -> dict[str, np.ndarray]:
     """The train, val and test masks; unlabelled nodes are in none."""
     text = as_text(column, title).str.to_lowercase()
-    wrong = [value for value in text.drop_nulls().unique().sort().to_list() if value not in _PART_OF]
+    wrong = [value for value in text.drop_nulls().unique().sort().to_list() if value not in PART_OF]
     if wrong:
         raise Node2SeqError(
             title,
             f"column {column.name!r} holds {first_few(wrong)}",
             "Say train, val or test, or leave it empty",
         )
-    parts = np.array([_PART_OF.get(value or "", "") for value in text.to_list()])
+    parts = np.array([PART_OF.get(value or "", "") for value in text.to_list()])
     masks = {part: (parts == part) & known for part in _PARTS}
     for part, mask in masks.items():
         if not mask.any():

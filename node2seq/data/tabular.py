@@ -65,7 +65,7 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> La
     """Open a file and read the names of its columns, so that a wrong file fails early."""
     path = Path(path)
     title = str(path)
-    kind = _format(path)
+    kind = table_format(path)
     with read_errors(path):
         content: Path | bytes = path
         with path.open("rb") as file:
@@ -91,7 +91,8 @@ def _beginning(file: BinaryIO) -> bytes:
     return file.read(2**16) + file.readline(2**24)
 
 
-def _format(path: Path) -> str:
+def table_format(path: Path) -> str:
+    """The format of a file by its name: CSV, TSV, Parquet or NPZ."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in (".gz", ".gzip"):
         suffixes.pop()
@@ -133,6 +134,36 @@ def _open_text(
 ) -> LazyTable:
     import polars as pl
 
+    names, separator = _text_columns(title, start, kind, delimiter)
+
+    def read(columns: Sequence[str]) -> pl.DataFrame:
+        try:
+            return pl.read_csv(content, separator=separator, columns=list(columns), infer_schema=False)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise _text_error(title, content, str(error)) from None
+
+    return LazyTable(title, names, read)
+
+
+def text_columns(path: Path, delimiter: str | None = None) -> tuple[list[str], str]:
+    """The names of a text file's columns, and what separates its cells; nothing else of it is read."""
+    title, kind = str(path), table_format(path)
+    with read_errors(path), path.open("rb") as file:
+        start = _beginning(file)
+        if start[:2] == _GZIP:
+            file.seek(0)
+            with gzip.open(file) as unpacked:
+                try:
+                    start = _beginning(unpacked)  # pyright: ignore[reportArgumentType]
+                except (OSError, EOFError, zlib.error):
+                    raise _damaged(title, "gzip") from None
+    if not start:
+        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
+    _check_content(title, kind, start)
+    return _text_columns(title, start, kind, delimiter)
+
+
+def _text_columns(title: str, start: bytes, kind: str, delimiter: str | None) -> tuple[list[str], str]:
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise Node2SeqError(title, "it is UTF-16 text", "Save it as UTF-8")
     if b"\x00" in start:
@@ -147,14 +178,7 @@ def _open_text(
         # The two files of a graph may be separated by different characters, whatever their names say.
         separator = next((other for other in (";", "\t", "|", ",") if other in names[0]), separator)
         names = _header(title, start, separator)
-
-    def read(columns: Sequence[str]) -> pl.DataFrame:
-        try:
-            return pl.read_csv(content, separator=separator, columns=list(columns), infer_schema=False)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise _text_error(title, content, str(error)) from None
-
-    return LazyTable(title, names, read)
+    return names, separator
 
 
 def _header(title: str, start: bytes, separator: str) -> list[str]:

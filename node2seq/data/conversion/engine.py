@@ -1,0 +1,237 @@
+"""DuckDB: joins and sorts of tables that are larger than memory, with a limit and a folder to spill to."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from node2seq.data.tabular import LazyTable, table_format, text_columns
+from node2seq.errors import Node2SeqError
+from node2seq.storage import DiskFullError, replacing_path
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Report = Callable[[float], None]
+# Rows of a part that is worked on at once.
+CHUNK = 2**18
+_POLL_SECONDS = 0.25
+_FULL = re.compile("no space left|disk.*full|file too large|max_temp_directory_size|quota exceeded", re.I)
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+_SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.I)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``4GB``, ``500 MB`` or ``2GiB``."""
+    match = _SIZE.fullmatch(text)
+    if match is None or float(match[1]) <= 0:
+        raise Node2SeqError(f"memory {text!r}", "it is no amount of memory", "Give for instance 4GB or 500MB")
+    unit = _SIZES[match[2].lower()]
+    return int(float(match[1]) * (1024 ** (len(str(unit)) // 3) if match[3] else unit))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in one file, or in several of one kind that are read one after the other.
+
+    Args:
+        title: What it is called in messages.
+        files: The files in their order.
+        kind: ``"CSV"``, ``"TSV"`` or ``"Parquet"``.
+        types: The type of each column as DuckDB names it.
+        separator: What separates the cells of text files.
+    """
+
+    title: str
+    files: tuple[Path, ...]
+    kind: str
+    types: dict[str, str]
+    separator: str | None = None
+
+    @property
+    def named(self) -> LazyTable:
+        """The names of its columns, for the functions that look for one; it cannot be read."""
+        return LazyTable(self.title, list(self.types), _not_read)
+
+    @property
+    def sql(self) -> str:
+        """What stands behind FROM."""
+        files = ", ".join(literal(str(path)) for path in self.files)
+        if self.kind == "Parquet":
+            return f"read_parquet([{files}])"
+        names = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in self.types)
+        # The first line names the columns; nothing is guessed, since 007 is another id than 7.
+        return (
+            f"read_csv([{files}], delim={literal(self.separator or ',')}, header=true, quote='\"', "
+            f"escape='\"', auto_detect=false, columns={{{names}}}, max_line_size=16777216)"
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(path.stat().st_size for path in self.files)
+
+    def is_integer(self, name: str) -> bool:
+        """Whether a column holds whole numbers of up to 64 bits."""
+        return self.types[name] in _INTEGERS
+
+    def text_of(self, name: str) -> str:
+        """A column as text in SQL: without blanks around it, NULL where it is empty, 7 and not 7.0."""
+        column, kind = quoted_name(name), self.types[name]
+        if kind in ("FLOAT", "DOUBLE"):
+            whole = f"{column} = floor({column}) AND abs({column}) < 1e18"
+            text = f"CASE WHEN {whole} THEN {column}::BIGINT::VARCHAR ELSE {column}::VARCHAR END"
+            return f"CASE WHEN isnan({column}) THEN NULL ELSE {text} END"
+        text = column if kind == "VARCHAR" else f"{column}::VARCHAR"
+        return f"nullif(trim({text}, ' ' || chr(9) || chr(13)), '')"
+
+
+def _not_read(_: Sequence[str]) -> pl.DataFrame:
+    raise NotImplementedError
+
+
+def literal(text: str) -> str:
+    """A text in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted_name(name: str) -> str:
+    """The name of a column in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Engine:
+    """A connection to DuckDB that keeps to a limit of memory.
+
+    Args:
+        memory: Bytes that it may take.
+        spill: Where it puts what does not fit.
+    """
+
+    def __init__(self, memory: int, spill: Path) -> None:
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise Node2SeqError(
+                "converting a graph", "it needs duckdb", "Run `pip install 'node2seq[large]'`"
+            ) from error
+        self._error: type[Exception] = duckdb.Error
+        self._spill = spill
+        config: dict[str, Any] = {"memory_limit": f"{memory // 10**6}MB", "temp_directory": str(spill)}
+        self._connection = duckdb.connect(config=config)
+        for setting in ("enable_progress_bar = true", "enable_progress_bar_print = false"):
+            self._connection.execute(f"SET {setting}")
+
+    def close(self) -> None:
+        """End it; files that it spilled to are removed."""
+        self._connection.close()
+
+    def open(self, path: Path, delimiter: str | None = None) -> Table:
+        """Look at a file, or at a folder of files of one kind."""
+        files = _files(path)
+        kinds = {table_format(file) for file in files}
+        if len(kinds) > 1 or not kinds <= {"CSV", "TSV", "Parquet"}:
+            found = ", ".join(sorted(kinds))
+            raise Node2SeqError(str(path), f"it holds {found}", "Give CSV, TSV or Parquet files of one kind")
+        (kind,) = kinds
+        if kind == "Parquet":
+            files_sql = ", ".join(literal(str(file)) for file in files)
+            rows = self.rows(f"DESCRIBE SELECT * FROM read_parquet([{files_sql}])", str(path))
+            return Table(str(path), files, kind, {str(row[0]): str(row[1]) for row in rows})
+        names, separator = text_columns(files[0], delimiter)
+        return Table(str(path), files, kind, dict.fromkeys(names, "VARCHAR"), separator)
+
+    def rows(self, query: str, title: str = "the files") -> list[tuple[Any, ...]]:
+        """The rows of a small result."""
+        with self._errors(title):
+            return self._connection.execute(query).fetchall()
+
+    def copy(
+        self, query: str, path: Path, report: Report, *, title: str, options: str = "", ordered: bool = False
+    ) -> int:
+        """Write the rows of a query to a Parquet file, whole or not at all; returns how many there are.
+
+        Args:
+            query: What to write.
+            path: The file.
+            report: Called with the share that is done, now and then.
+            title: What is read, for messages.
+            options: Of the file, after the format.
+            ordered: Whether rows stay in the order of the files; it takes more memory.
+        """
+        if ordered:
+            self._connection.execute("SET preserve_insertion_order = true")
+        else:
+            self._connection.execute("SET preserve_insertion_order = false")
+        form = f"FORMAT parquet{options and ', ' + options}"
+        with replacing_path(path) as temporary, self._errors(title), self._reporting(report):
+            done = self._connection.execute(
+                f"COPY ({query}) TO {literal(str(temporary))} ({form})"
+            ).fetchone()
+        return 0 if done is None else int(done[0])
+
+    @contextmanager
+    def _reporting(self, report: Report) -> Iterator[None]:
+        """Tell how far the query is while it runs."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(_POLL_SECONDS):
+                report(max(self._connection.query_progress(), 0.0) / 100)
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    @contextmanager
+    def _errors(self, title: str) -> Iterator[None]:
+        """Turn what DuckDB says into a sentence with a cure."""
+        try:
+            yield
+        except self._error as error:
+            text = str(error).strip()
+            if _FULL.search(text):
+                raise DiskFullError(
+                    str(self._spill.parent), "the disk is full",
+                    "Free some space, then run the same command again: it resumes where it stopped",
+                ) from error  # fmt: skip
+            if type(error).__name__ == "OutOfMemoryException":
+                raise Node2SeqError(
+                    title, "the memory that it may take is not enough", "Give more, such as --memory 4GB"
+                ) from error
+            line = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+            raise Node2SeqError(
+                title, f"it cannot be read ({line.rstrip('.')})", "Correct the file, or save it again"
+            ) from error
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    if not path.is_dir():
+        return (path,)
+    found = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "_")))
+    if not found:
+        raise Node2SeqError(str(path), "there are no files in this folder", "Give files of a table")
+    return tuple(found)
+
+
+def chunks_of(files: Sequence[Path], columns: Sequence[str], rows: int = CHUNK) -> Iterator[pl.DataFrame]:
+    """The rows of Parquet files in their order, so many at a time."""
+    import polars as pl
+
+    for file in files:
+        table, start = pl.scan_parquet(file).select(columns), 0
+        while (part := table.slice(start, rows).collect()).height:
+            yield part
+            start += part.height
+            if part.height < rows:
+                break
