@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from node2seq.nn.models.network import Edges, Network, hops_of_network
 from node2seq.nn.models.registry import MODELS
 from node2seq.ops.sampling import Array
 from node2seq.train.inputs import edge_values
+from node2seq.train.processes import Processes
 from node2seq.train.settings import BatchSettings
 
 # What networks call their edges' values, by the field of Edges.
@@ -81,12 +83,17 @@ class BatchGraph:
         made: dict[str, Any] = {"edge_time": self.edge_time, "order": order, "seed": seed}
         return NeighbourSampler(self.colptr, self.row, fanout, **made)
 
-    def chunks(self) -> Iterator[Tensor]:
-        """All nodes in parts of a bounded number of nodes and, but for single nodes, of edges into them."""
+    def chunks(self, least: int = 1) -> Iterator[Tensor]:
+        """All nodes in parts of a bounded number of nodes and, but for single nodes, of edges into them.
+
+        Args:
+            least: How many parts there are at least, where there are as many nodes.
+        """
+        nodes = min(CHUNK_NODES, max(self.num_nodes // least, 1))
         first = 0
         while first < self.num_nodes:
             most = int(np.searchsorted(self.colptr, self.colptr[first] + CHUNK_EDGES, side="right")) - 1
-            last = min(max(most, first + 1), first + CHUNK_NODES, self.num_nodes)
+            last = min(max(most, first + 1), first + nodes, self.num_nodes)
             yield torch.arange(first, last)
             first = last
 
@@ -94,21 +101,56 @@ class BatchGraph:
         """Some nodes with all their neighbours."""
         found = self.sampler((-1,) * hops).sample_from_nodes(NodeSamplerInput(None, nodes))
         assert found.edge is not None
-        return self._part(found.node, torch.stack([found.row, found.col]), found.edge, nodes.numel())
+        edge_index = torch.stack([found.row, found.col])
+        return self._part(found.node, edge_index, found.edge, torch.arange(nodes.numel()))
 
     def read(self, batch: Any) -> Any:
         """The part of the graph that a batch holds, and its features. Runs in the workers."""
-        part = self._part(batch.n_id, batch.edge_index, batch.e_id, batch.batch_size)
+        part = self._part(batch.n_id, batch.edge_index, batch.e_id, torch.arange(batch.batch_size))
         return part, self.features(part.n_id)
 
-    def _part(self, n_id: Tensor, edge_index: Tensor, edge: Tensor, seeds: int) -> Part:
+    def read_share(self, batch: Any, rank: int, size: int) -> Any:
+        """The same for those seed nodes of a batch that one of several processes takes.
+
+        What is drawn for a node depends on the hop at which the batch first meets it, and so on all seed
+        nodes: every process draws the whole batch, and reads what its own seed nodes need.
+        """
+        seeds, (source, target) = torch.arange(batch.batch_size), batch.edge_index
+        own = seeds[rank::size] if rank < seeds.numel() else seeds[:1]
+        reached = torch.zeros(batch.n_id.numel(), dtype=torch.bool)
+        reached[own] = True
+        kept = reached[target]
+        for _ in batch.num_sampled_edges[1:]:
+            reached[source[kept]] = True
+            kept = reached[target]
+        reached[source[kept]] = True
+        place = torch.cumsum(reached, 0) - 1
+        part = self._part(batch.n_id[reached], place[batch.edge_index[:, kept]], batch.e_id[kept], place[own])
+        whole = batch.n_id[: batch.batch_size]
+        return replace(part, share=Share(whole, whole[rank::size].numel())), self.features(part.n_id)
+
+    def _part(self, n_id: Tensor, edge_index: Tensor, edge: Tensor, seeds: Tensor) -> Part:
         # In the order of their ids: equal scores are sorted by them, here as in the whole graph.
         order = n_id.argsort()
         place = torch.empty_like(order)
         place[order] = torch.arange(order.numel())
         n_id = n_id[order]
         values: dict[str, Any] = {_FIELDS[name]: read(edge) for name, read in self.carried.items()}
-        return Part(n_id, Edges(place[edge_index], **values, whole=self.whole.take(n_id)), place[:seeds])
+        return Part(n_id, Edges(place[edge_index], **values, whole=self.whole.take(n_id)), place[seeds])
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several processes has of a batch.
+
+    Args:
+        whole: The ids of all seed nodes of the batch.
+        count: How many of them it has. One that has none is given the first, which counts for nothing: it
+            runs the network all the same, so that dropout counts the same steps everywhere.
+    """
+
+    whole: Tensor
+    count: int
 
 
 @dataclass(frozen=True)
@@ -119,15 +161,18 @@ class Part:
         n_id: The ids of its nodes, ascending.
         edges: The edges between them.
         seeds: The places of the nodes that it was drawn for.
+        share: Which of a batch's nodes these are, if several processes train on it.
     """
 
     n_id: Tensor
     edges: Edges
     seeds: Tensor
+    share: Share | None = None
 
     def to(self, device: torch.device) -> Part:
         """The same on a device."""
-        return Part(self.n_id.to(device), self.edges.to(device), self.seeds.to(device))
+        share = None if self.share is None else Share(self.share.whole.to(device), self.share.count)
+        return Part(self.n_id.to(device), self.edges.to(device), self.seeds.to(device), share)
 
 
 class _Rows:
@@ -152,12 +197,23 @@ class MiniBatches:
         nodes: The nodes to train on.
         settings: Their sizes.
         seed: What they are a function of, besides the epoch.
+        processes: Those that the nodes of each batch are divided among.
     """
 
-    def __init__(self, graph: BatchGraph, nodes: Tensor, settings: BatchSettings, seed: int) -> None:
+    def __init__(
+        self,
+        graph: BatchGraph,
+        nodes: Tensor,
+        settings: BatchSettings,
+        seed: int,
+        processes: Processes,
+    ) -> None:
         self._sampler = graph.sampler(settings.fanout, seed)
         self._order = SeedBatches(nodes, settings.batch_size, seed)
-        self._loader = batch_loader(self._sampler, self._order, graph.read, workers=settings.workers)
+        read = graph.read
+        if processes.size > 1:
+            read = partial(graph.read_share, rank=processes.rank, size=processes.size)
+        self._loader = batch_loader(self._sampler, self._order, read, workers=settings.workers)
 
     def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Tensor]]:
         """Each batch and its features."""
@@ -225,6 +281,16 @@ def check_parts(model: nn.Module, carried: Mapping[str, Any]) -> None:
             "mini-batches with weighted edges and Cheby",
             "its filters are scaled by the largest weight of the whole graph",
             "Leave out the weights, use another model, or train full batch",
+        )
+
+
+def check_processes(model: nn.Module, processes: Processes) -> None:
+    """Refuse a network that several processes would train differently from one."""
+    if processes.size > 1 and any(isinstance(layer, nn.BatchNorm1d) for layer in model.modules()):
+        raise Node2SeqError(
+            f"{type(model).__name__} with {processes.size} processes",
+            "it normalises over the nodes of a batch, and each process has some of them",
+            "Train it with one process, or take a network without batch normalisation",
         )
 
 

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import SplitLike
 from node2seq.train.minibatch import BatchTrainer
+from node2seq.train.processes import Processes, check_divisible
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.trainer import Trainer
@@ -29,6 +30,7 @@ class Fitter:
         capture: Whether epochs may be replayed as a CUDA graph; the bits are the same.
         batches: Train a network of this package on mini-batches of these sizes; None: on the full batch.
         seed: What mini-batches are a function of, besides the epoch.
+        processes: Those that train on mini-batches together, from :func:`node2seq.train.processes.join`.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Fitter:
         capture: bool = True,
         batches: BatchSettings | None = None,
         seed: int = 0,
+        processes: Processes | None = None,
     ) -> None:
         self.model, self.settings = model, settings
         if batches is None:
+            check_divisible(processes)
             self._trainer = Trainer(model, data, [split], [settings], capture=capture)
         else:
-            self._trainer = BatchTrainer(model, data, split, settings, batches, seed)
+            self._trainer = BatchTrainer(model, data, split, settings, batches, seed, processes)
         (self._run,) = self._trainer.runs
 
     @property
@@ -117,6 +121,7 @@ def fit(
     on_epoch: Callable[[EpochRecord], None] | None = None,
     batches: BatchSettings | None = None,
     seed: int = 0,
+    processes: Processes | None = None,
 ) -> FitResult:
     """Train ``model``, leave it with the weights of its best epoch, and measure it.
 
@@ -131,8 +136,10 @@ def fit(
         on_epoch: Called after every epoch.
         batches: See :class:`Fitter`.
         seed: See :class:`Fitter`.
+        processes: See :class:`Fitter`.
     """
-    fitter = Fitter(model, data, split, settings or TrainSettings(), batches=batches, seed=seed)
+    how: dict[str, Any] = {"batches": batches, "seed": seed, "processes": processes}
+    fitter = Fitter(model, data, split, settings or TrainSettings(), **how)
     while not fitter.done:
         record = fitter.step()
         if on_epoch is not None:

@@ -8,13 +8,14 @@ for each node are kept: what each layer gave, and one input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from node2seq.nn.models.network import Edges, convolve, hops_of
 from node2seq.train.batches import BatchGraph
+from node2seq.train.processes import Processes
 
 NewTable = Callable[[int, int, torch.dtype], Tensor]
 
@@ -55,6 +56,7 @@ def infer_by_layers(
     graph: BatchGraph,
     device: torch.device,
     new_table: NewTable = in_memory,
+    processes: Processes | None = None,
 ) -> Tensor:
     """What a network gives for every node, [N, outputs].
 
@@ -63,26 +65,50 @@ def infer_by_layers(
         graph: The graph.
         device: Where to compute.
         new_table: Makes the tables, such as files that are mapped to memory.
+        processes: Those that the nodes are divided among; each ends with the rows of all nodes.
     """
     done: list[Tensor] = []
+    own = _Own(graph, processes or Processes())
     while True:
-        layer, table = _run_to_next_layer(call, graph, device, done, new_table)
+        layer, table = _run_to_next_layer(call, own, device, done, new_table)
         if layer is None:
             assert table is not None
             return table
-        done.append(_run_layer(layer, table, graph, device, new_table))
+        done.append(_run_layer(layer, table, own, device, new_table))
+
+
+class _Own:
+    """The chunks of a graph that this process works on: all of them, if it is alone."""
+
+    def __init__(self, graph: BatchGraph, processes: Processes) -> None:
+        self.graph, self._processes = graph, processes
+
+    def chunks(self) -> Iterator[Tensor]:
+        """Those of this process; one without a chunk takes the first, to know the shape of a table."""
+        rank, size = self._processes.rank, self._processes.size
+        for number, nodes in enumerate(self.graph.chunks(size)):
+            if number % size == rank or (number == 0 and rank >= self.graph.num_nodes):
+                yield nodes
+
+    def complete(self, table: Tensor) -> None:
+        """Take the other rows from the processes that worked on them."""
+        size = self._processes.size
+        if size > 1:
+            owned = ((number % size, nodes) for number, nodes in enumerate(self.graph.chunks(size)))
+            self._processes.exchange_rows_(table, owned)
 
 
 def _run_to_next_layer(
     call: Callable[[Tensor, Edges], Tensor],
-    graph: BatchGraph,
+    own: _Own,
     device: torch.device,
     done: Sequence[Tensor],
     new_table: NewTable,
 ) -> tuple[nn.Module | None, Tensor | None]:
     """The next layer and its input for all nodes, None if these are the features; or what comes out."""
     layer = table = None
-    for nodes in graph.chunks():
+    graph = own.graph
+    for nodes in own.chunks():
         x = graph.features(nodes).to(device)
         replay = _Replay([known[nodes].to(device) for known in done])
         try:
@@ -94,15 +120,18 @@ def _run_to_next_layer(
         if table is None:
             table = new_table(graph.num_nodes, rows.size(-1), rows.dtype)
         table[nodes] = rows.to(table.device)
+    assert table is not None
+    own.complete(table)
     return layer, table
 
 
 def _run_layer(
-    layer: nn.Module, table: Tensor | None, graph: BatchGraph, device: torch.device, new_table: NewTable
+    layer: nn.Module, table: Tensor | None, own: _Own, device: torch.device, new_table: NewTable
 ) -> Tensor:
     """What a layer gives for all nodes."""
     out: Tensor | None = None
-    for nodes in graph.chunks():
+    graph = own.graph
+    for nodes in own.chunks():
         part = graph.around(nodes, hops_of(layer)).to(device)
         n_id = part.n_id.cpu()
         x = graph.features(n_id) if table is None else table[n_id]
@@ -111,4 +140,5 @@ def _run_layer(
             out = new_table(graph.num_nodes, rows.size(-1), rows.dtype)
         out[nodes] = rows.to(out.device)
     assert out is not None
+    own.complete(out)
     return out

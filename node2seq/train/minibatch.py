@@ -6,14 +6,17 @@ worked out exactly, layer by layer.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq.nn.models.network import Network
-from node2seq.train.batches import BatchGraph, MiniBatches, check_batches
+from node2seq.train.batches import BatchGraph, MiniBatches, check_batches, check_processes
 from node2seq.train.inputs import SplitLike, check_features, edge_values, graph_tensors
 from node2seq.train.layerwise import infer_by_layers
+from node2seq.train.processes import Processes
 from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.trainer import Trainer, infer
 
@@ -28,6 +31,8 @@ class BatchTrainer(Trainer):
         settings: How it is trained. What views disagree about is counted on the nodes of a batch.
         batches: The sizes of the batches.
         seed: What is drawn is a function of it, the epoch and the nodes.
+        processes: Those that train this run together, each with its share of every batch. Their losses and
+            steps are those of one process up to rounding.
     """
 
     def __init__(
@@ -38,11 +43,15 @@ class BatchTrainer(Trainer):
         settings: TrainSettings,
         batches: BatchSettings,
         seed: int = 0,
+        processes: Processes | None = None,
     ) -> None:
+        self._processes = processes or Processes()
         check_batches(model, batches, edge_values(model, data))
+        check_processes(model, self._processes)
+        self._processes.copy_first_(model.state_dict().values())
         super().__init__(model, data, [split], [settings], capture=False)
         train = self.runs[0].nodes["train"].cpu()
-        self._batches = MiniBatches(self._graph, train, batches, seed)
+        self._batches = MiniBatches(self._graph, train, batches, seed, self._processes)
 
     def _read_graph(self, data: Data) -> None:
         x, edge_index, y = graph_tensors(self.model, data, device=torch.device("cpu"))
@@ -62,10 +71,27 @@ class BatchTrainer(Trainer):
             outputs = [self.model(x, part.edges, n_id=part.n_id)[part.seeds][None] for _ in range(views)]
             if self.epoch == 0 and not count:
                 self.task.check_outputs(outputs[0], self.y)
-            losses = self._step(self._objective.of_batch(seeds, self.y), outputs, self._optimizer.steps)
-            total += losses.double() * seeds.numel()
-            count += seeds.numel()
+            nodes, objective = seeds.numel(), self._objective
+            if part.share is None:
+                objective = objective.of_batch(seeds, self.y)
+            else:
+                nodes = part.share.whole.numel()
+                objective = objective.of_share(seeds, part.share.count, part.share.whole, self.y)
+            losses = self._step(objective, outputs, self._optimizer.steps)
+            total += losses.double() * nodes
+            count += nodes
+        self._processes.sum_(total)
         return total / count
+
+    def _sum_gradients(self) -> None:
+        if self._processes.size == 1:
+            return
+        # One call for all, which are small here: what takes time is the call.
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        joined = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        self._processes.sum_(joined)
+        for gradient, part in zip(gradients, joined.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def finish(self) -> None:
         """Put the best weights into the model; no more batches are drawn."""
@@ -76,4 +102,5 @@ class BatchTrainer(Trainer):
         """What validation sees now, [1, N, classes]."""
         device = self.y.device
         with self._averages.in_place():  # layers are run apart from the network
-            return infer(self.model, infer_by_layers, self.model, self._graph, device).to(device)[None]
+            by_layers = partial(infer_by_layers, processes=self._processes)
+            return infer(self.model, by_layers, self.model, self._graph, device).to(device)[None]

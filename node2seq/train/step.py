@@ -81,13 +81,18 @@ class Objective:
         # Decided once for all runs, so that a step is the same sequence of operations for each.
         self._smooths = any(run.label_smoothing for run in settings)
         self._compares = any(run.consistency for run in settings)
+        # Of the weights and of the nodes, where this is a part of what a step is taken on.
+        self._shares: tuple[Tensor, float] | None = None
 
     def __call__(self, views: Sequence[Tensor]) -> Tensor:
         """The loss of each run, [R], from the outputs of each view, [R, N, outputs]."""
         losses = [self._supervised(logits) for logits in views]
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
+        if self._shares is not None:
+            loss = loss * self._shares[0]
         if self._compares:
-            loss = loss + self._options["consistency"].to(loss.dtype) * self._disagreement(views)
+            penalty = self._options["consistency"].to(loss.dtype) * self._disagreement(views)
+            loss = loss + (penalty if self._shares is None else penalty * self._shares[1])
         return loss
 
     def of_batch(self, nodes: Tensor, y: Tensor) -> Objective:
@@ -99,9 +104,26 @@ class Objective:
         """
         taken = copy.copy(self)
         taken.train = Part([torch.arange(nodes.numel(), device=y.device)], y[nodes], self.train.task)
-        ordered, place = self.train.nodes[0].sort()
-        taken._weight = self._weight[:, place[torch.searchsorted(ordered, nodes)]]
+        taken._weight = self._weight_of(nodes)
         return taken
+
+    def of_share(self, nodes: Tensor, count: int, whole: Tensor, y: Tensor) -> Objective:
+        """The same for what one process has of a batch: added up over all processes, that of the batch.
+
+        Args:
+            nodes: Their ids.
+            count: How many of them count: all, or none.
+            whole: The ids of all nodes of the batch.
+            y: The labels of all nodes.
+        """
+        taken = self.of_batch(nodes, y)
+        own = self._weight_of(nodes).sum() if count else 0.0
+        taken._shares = own / self._weight_of(whole).sum(), count / whole.numel()
+        return taken
+
+    def _weight_of(self, nodes: Tensor) -> Tensor:
+        ordered, place = self.train.nodes[0].sort()
+        return self._weight[:, place[torch.searchsorted(ordered, nodes)]]
 
     def _supervised(self, logits: Tensor) -> Tensor:
         logits = self.train.of(logits)

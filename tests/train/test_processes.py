@@ -1,0 +1,82 @@
+"""Two processes train as one does: the same losses in float64, dropout included, and the same results."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import in_ranks
+import pytest
+
+from node2seq import Node2SeqError
+from node2seq.train.processes import Processes, is_launched, is_restarted, join
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    """What each of two gloo processes found."""
+    file, script = tmp_path_factory.mktemp("ranks") / "found", Path(in_ranks.__file__)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*command, str(script), str(file)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(file.with_name(f"found.{rank}").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", in_ranks.CASES)
+def test_two_processes_are_one(ranks, name):
+    one, (first, second) = in_ranks.run_case(name), (rank[name] for rank in ranks)
+    assert 5 < len(one["loss"]) < 30  # one case stops early
+    for curve in ("loss", "val_loss", "val_score", "weights"):
+        assert first[curve] == pytest.approx(one[curve], rel=1e-9, abs=1e-9)
+    assert (first["best"], first["accuracies"]) == (one["best"], one["accuracies"])
+    assert first == second  # bit for bit: every decision is the same
+
+
+@pytest.mark.slow
+def test_errors_reach_all_processes_and_name_the_rank(ranks):
+    first, second = (rank["refused"] for rank in ranks)
+    assert first == second
+    assert first["normalised"].startswith("GIN with 2 processes: it normalises over the nodes of a batch")
+    assert first["full batch"].startswith("the full batch with 2 processes: it is one step")
+    assert first["first"] == "file-0.csv: there is no such file. Check the path."
+    assert first["second"] == "rank 1: file-1.csv: there is no such file. Check the path."
+    assert first["both"] == "file-0.csv: there is no such file. Check the path."
+    assert [rank["shared"] for rank in ranks] == ["from 0", "from 0"]
+
+
+def launched_as(monkeypatch: pytest.MonkeyPatch, rank: int, size: int = 2) -> int:
+    """The environment of one of several processes, and the port where they meet, which nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    names = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in names.items():
+        monkeypatch.setenv(name, str(value))
+    return port
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_cannot_reach_the_others_says_so(monkeypatch: pytest.MonkeyPatch, rank, capfd):
+    port = launched_as(monkeypatch, rank)
+    words = f"rank {rank} of 2: it did not reach the others through 127.0.0.1, port {port}, within 1 s"
+    with pytest.raises(Node2SeqError, match=words), join(1):
+        pass
+    capfd.readouterr()  # torch's own complaints
+
+
+def test_one_process_is_alone(monkeypatch: pytest.MonkeyPatch):
+    for size in (None, 1):
+        if size:
+            launched_as(monkeypatch, 0, size)
+        with join() as processes:
+            assert type(processes) is Processes
+            assert (processes.rank, processes.size, processes.is_first) == (0, 1, True)
+    assert not is_launched({"WORLD_SIZE": "2"})  # as some clusters set it for every program
+    assert is_restarted({"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert not is_restarted(os.environ)
