@@ -180,6 +180,12 @@ class TrainFlags(GraphFlags):
     workers: int | None = flag(
         None, "Processes that draw batches. They change no result.", shown="0", panel=_BATCHES
     )
+    timeout_seconds: float = flag(
+        600.0,
+        "Of several processes that torchrun starts: how long one waits for the others.",
+        least=1.0,
+        panel=_BATCHES,
+    )
     seed: int | None = flag(None, "Seed of the split and the initial weights.", shown="0")
     runs: int = flag(1, "Train this often with successive seeds; mean ± sd at the end.", least=1)
     device: str | None = _device(None)

@@ -34,11 +34,21 @@ from node2seq.runs.folder import (
 from node2seq.runs.graph import read_source
 from node2seq.runs.training import RunStart
 from node2seq.storage import make_folder, read_json, remove_unused, write_json
+from node2seq.train.processes import Processes, SharedError, join
 
 RUNS = Path("runs")
 SERIES_FILE = "series.json"
 # What may differ when a run is resumed: where things are, and what is shown.
-_FREE_ON_RESUME = {"name", "data_root", "device", "out", "resume", "checkpoint_seconds", "as_json"}
+_FREE_ON_RESUME = {
+    "name",
+    "data_root",
+    "device",
+    "out",
+    "resume",
+    "checkpoint_seconds",
+    "timeout_seconds",
+    "as_json",
+}
 
 
 @dataclass(frozen=True)
@@ -50,36 +60,56 @@ class Job:
     resume: bool
 
 
-def train(flags: TrainFlags) -> None:
+def train(flags: TrainFlags) -> int:
     """Train the runs that the flags ask for, and show what came out."""
-    console = Console(quiet=flags.as_json)
-    todo, data = _jobs(flags, console)
+    with join(flags.timeout_seconds) as processes:
+        try:
+            _train_all(flags, processes)
+        except (SharedError, training.Stopped) as ended:
+            if processes.is_first:
+                raise
+            processes.wait_for_first()  # which says why
+            return getattr(ended, "exit_status", 2)
+    return 0
+
+
+def _train_all(flags: TrainFlags, processes: Processes) -> None:
+    console = Console(quiet=flags.as_json or not processes.is_first)
+    with processes.reporting():
+        todo, data = _jobs(flags, console, processes)
     together = len(todo) > 1 and training.trains_together(todo[0].config, todo[0].folder.parent)
     groups = [todo] if together else [[job] for job in todo]
     try:
-        finished = [
-            run for group in groups for run in _train_group(group, console, flags.checkpoint_seconds, data)
-        ]
+        how = (console, flags.checkpoint_seconds, data, processes)
+        finished = [run for group in groups for run in _train_group(group, *how)]
     except Node2SeqError:
-        if len(todo) > 1:  # no run could start, so there is no series to resume
+        if len(todo) > 1 and processes.is_first:  # no run could start, so there is no series to resume
             remove_unused(todo[0].folder.parent, [SERIES_FILE])
         raise
+    if not processes.is_first:
+        return
     if flags.as_json:
         echo(show.as_json(finished))
     else:
         show.results(console, finished)
 
 
-def _jobs(flags: TrainFlags, console: Console) -> tuple[list[Job], Data | None]:
-    """What to train, and the graph if it had to be read to know."""
-    folder = _run_to_resume(flags) if flags.resume else None
+def _jobs(flags: TrainFlags, console: Console, processes: Processes) -> tuple[list[Job], Data | None]:
+    """What to train, and the graph if it had to be read to know. The first process chooses the folders."""
+    folder = processes.share(lambda: _run_to_resume(flags)) if flags.resume else None
     if folder is None:
         file = read_file(flags)
         source = graph_of(flags, file)
         data = read_source(source, step_teller(console.quiet)) if source.files else None
-        return _new_jobs(make_config(flags, file, data), flags.runs, flags.out, flags.resume), data
+        config, how = make_config(flags, file, data), (flags.out, flags.resume, processes.restarted)
+        todo = processes.share(lambda: _new_jobs(config, flags.runs, *how))
+        seeds = range(config.seed, config.seed + len(todo))
+        # Each process with its own settings, which are compared.
+        return [
+            replace(job, config=_with_seed(config, seed)) for job, seed in zip(todo, seeds, strict=True)
+        ], data
     _refuse_changes(flags)
-    todo = _jobs_of(folder)
+    todo = processes.share(lambda: _jobs_of(folder))
     if flags.device is None:
         return todo, None
     return [replace(job, config=replace(job.config, device=flags.device)) for job in todo], None
@@ -108,17 +138,18 @@ def _refuse_changes(flags: TrainFlags) -> None:
             )
 
 
-def _new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool) -> list[Job]:
+def _new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool, is_again: bool) -> list[Job]:
     """Give folders to ``count`` runs of ``config`` with successive seeds.
 
-    With ``resume``, the newest folder of that name is taken up again if there is one.
+    With ``resume``, the newest folder of that name is taken up again if there is one; if torchrun starts the
+    command again (``is_again``), only one that is not finished.
     """
     if count == 1:
-        return [Job(config, _choose(config.name, out, resume), resume)]
-    folder = _choose(f"{config.name}-x{count}", out, resume)
+        return [Job(config, _choose(config.name, out, resume, is_again), resume or is_again)]
+    folder = _choose(f"{config.name}-x{count}", out, resume, is_again)
     series = folder / SERIES_FILE
     if series.is_file():
-        if not resume:
+        if not (resume or is_again):
             raise Node2SeqError(
                 str(folder),
                 "it holds a series of runs, and nothing is overwritten",
@@ -163,10 +194,11 @@ def _newest_run() -> Path:
     return folder
 
 
-def _choose(name: str, out: Path | None, resume: bool) -> Path:
+def _choose(name: str, out: Path | None, resume: bool, is_again: bool) -> Path:
     if out is not None:
         return out
-    if resume and (found := newest_folder(RUNS, name, ("config.json", SERIES_FILE))):
+    found = newest_folder(RUNS, name, ("config.json", SERIES_FILE)) if resume or is_again else None
+    if found is not None and (resume or not all(RunFolder(job.folder).finished for job in _jobs_of(found))):
         return found
     return free_folder(RUNS, name)
 
@@ -185,11 +217,16 @@ def _with_seed(config: RunConfig, seed: int) -> RunConfig:
 
 
 def _train_group(
-    group: Sequence[Job], console: Console, checkpoint_seconds: float, data: Data | None
+    group: Sequence[Job],
+    console: Console,
+    checkpoint_seconds: float,
+    data: Data | None,
+    processes: Processes,
 ) -> list[Finished]:
     """Train one run, or several together, then what they are compared with; write the reports."""
     runs, home = [(job.config, job.folder) for job in group], group[0].folder.parent
-    own = _train(runs, home, console, checkpoint_seconds, data, resume=group[0].resume)
+    how = (console, checkpoint_seconds, data, processes)
+    own = _train(runs, home, *how, resume=group[0].resume)
     compared = [
         (config.baseline, RunFolder(folder).baseline_folder(config.baseline).path)
         for config, folder in runs
@@ -197,9 +234,9 @@ def _train_group(
     ]
     baselines: list[RunResult | None] = [None] * len(own)
     if compared:
-        baselines = [*_train(compared, home, console, checkpoint_seconds, data, with_graph=False)]
+        baselines = [*_train(compared, home, *how, with_graph=False)]
     finished = [Finished(*pair) for pair in zip(own, baselines, strict=True)]
-    for run in finished:
+    for run in finished if processes.is_first else []:
         compared = [] if run.baseline is None else [run.baseline]
         for other in compared:
             write_report(other.folder, [])
@@ -213,6 +250,7 @@ def _train(
     console: Console,
     checkpoint_seconds: float,
     data: Data | None,
+    processes: Processes,
     *,
     resume: bool = True,
     with_graph: bool = True,
@@ -239,4 +277,4 @@ def _train(
         }
         if len(runs) > 1:
             return training.train_series(runs, home, **told)
-        return [training.train_run(*runs[0], resume=resume, **told)]
+        return [training.train_run(*runs[0], resume=resume, processes=processes, **told)]

@@ -158,6 +158,10 @@ class RunFolder:
     report_file = property(lambda self: self.path / "report.html")
     failure_file = property(lambda self: self.path / "failure.json")
 
+    def read(self) -> None:
+        """Have in memory what decides about the run, for processes that do not see the disk."""
+        _ = self.config, self.run, self.split
+
     @property
     def exists(self) -> bool:
         """Whether a run was started here: its config is there."""

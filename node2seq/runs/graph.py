@@ -132,6 +132,19 @@ def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
     )
 
 
+def check_same_for_all(folder: RunFolder, graph: RunGraph, source: Source) -> None:
+    """Refuse a graph that is not the one that the first of several processes read."""
+    known = folder.config["graph"]
+    if graph.sha256 == known["sha256"]:
+        return
+    differing = [str(file) for file in source.files if sha256_file(file) not in known["files"].values()]
+    raise Node2SeqError(
+        ", ".join(differing) or f"the graph {source.title}",
+        "it differs from what rank 0 reads, and all processes train on the same graph",
+        "Copy the files of rank 0 to this machine, or keep them in a folder that all machines share",
+    )
+
+
 def open_new(
     folder: RunFolder,
     edges: str | Path | None,

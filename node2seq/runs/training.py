@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,11 +24,25 @@ from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import MODELS
 from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult, check_start
-from node2seq.runs.graph import RunGraph, Say, check_same_graph, open_graph, source_as_read
+from node2seq.runs.graph import (
+    RunGraph,
+    Say,
+    check_same_for_all,
+    check_same_graph,
+    open_graph,
+    source_as_read,
+)
 from node2seq.runs.inference import load_model
 from node2seq.runs.pretrained import build_model
-from node2seq.storage import DiskFullError, append_line, locked, make_folder, remove_leftovers
-from node2seq.train.batches import check_batches, check_parts, default_batches
+from node2seq.storage import (
+    DiskFullError,
+    append_line,
+    locked,
+    make_folder,
+    remove_leftovers,
+    remove_unused,
+)
+from node2seq.train.batches import check_batches, check_parts, check_processes, default_batches
 from node2seq.train.inputs import (
     carried_by,
     check_features,
@@ -41,7 +56,8 @@ from node2seq.train.inputs import (
     split_parts,
 )
 from node2seq.train.minibatch import BatchTrainer
-from node2seq.train.progress import EpochRecord
+from node2seq.train.processes import Processes, check_divisible
+from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import BatchSettings
 from node2seq.train.task import Task, task_for
 from node2seq.train.trainer import LOOK_EVERY, Trainer
@@ -92,6 +108,7 @@ def train_run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     say: Say | None = None,
     data: Data | None = None,
+    processes: Processes | None = None,
 ) -> RunResult:
     """Train as ``config`` says and keep everything in the folder ``path``.
 
@@ -105,13 +122,18 @@ def train_run(
         checkpoint_seconds: Save the state this often.
         say: Called with a line before anything that uses the network.
         data: The graph that the source names, if it was read already.
+        processes: Those that train it together, on mini-batches. The first one writes the folder; the others
+            need not see it. All have to be given the same settings and the same graph.
 
     Raises:
         Stopped: After Ctrl-C or SIGTERM, with the state saved.
     """
+    processes = processes or Processes()
     with ExitStack() as held:
-        session = _Session(Path(path), config.device, True, on_start, on_epoch, checkpoint_seconds)
-        session.open([(config, Path(path))], held, resume, say, data)
+        with processes.reporting():
+            told = (on_start, on_epoch, checkpoint_seconds)
+            session = _Session(Path(path), config.device, True, *told, processes)
+            session.open([(config, Path(path))], held, resume, say, data)
         return session.train()[0]
 
 
@@ -181,6 +203,7 @@ class _Session:
         on_start: See :func:`train_series`.
         on_epoch: See :func:`train_series`.
         checkpoint_seconds: See :func:`train_series`.
+        processes: See :func:`train_run`.
     """
 
     def __init__(
@@ -191,8 +214,10 @@ class _Session:
         on_start: OnStart | None,
         on_epoch: OnEpoch | None,
         checkpoint_seconds: float,
+        processes: Processes | None = None,
     ) -> None:
-        self.home, self.device, self.alone = home, pick_device(device), alone
+        self.processes = processes or Processes()
+        self.home, self.device, self.alone = home, self.processes.local_device(pick_device(device)), alone
         self.on_start, self.on_epoch, self.checkpoint_seconds = on_start, on_epoch, checkpoint_seconds
         self.folders: list[RunFolder] = []
         self._new_models: dict[Path, nn.Module] = {}
@@ -208,6 +233,44 @@ class _Session:
         data: Data | None,
     ) -> None:
         """Make and hold the folder of each run; read the graph once, if there is anything to train."""
+
+        def open_folders() -> tuple[list[RunFolder], bool]:
+            self._open_folders(runs, held, resume, say, data)
+            for folder in self.folders if self.processes.size > 1 else []:
+                folder.read()
+            return self.folders, self._graph is not None
+
+        self.folders, is_trained = self.processes.share(open_folders)
+        try:
+            if not self.processes.is_first and is_trained:
+                self._open_own_graph(runs[0][0], held, say, data)
+            self.processes.share(lambda: None)  # wait until all have read it
+        except Node2SeqError:
+            for path in self._new_models:  # the run has not begun, so nothing is left of it
+                remove_unused(path, ["config.json", "split.json"])
+            raise
+
+    def _open_own_graph(self, config: RunConfig, held: ExitStack, say: Say | None, data: Data | None) -> None:
+        """Read the graph in a process that does not write: it has to be that of the first one."""
+        folder = self.folders[0]
+        source = source_as_read(folder) if data is None else config.source
+        self._open_graph(replace(config, source=source), held, say, data)
+        check_same_for_all(folder, self.graph, source)
+        if changed := folder.run.differences(config):
+            raise Node2SeqError(
+                f"other settings than those of rank 0 ({', '.join(changed)})",
+                "all processes train the same run",
+                "Start them with the same command",
+            )
+
+    def _open_folders(
+        self,
+        runs: Sequence[tuple[RunConfig, Path]],
+        held: ExitStack,
+        resume: bool,
+        say: Say | None,
+        data: Data | None,
+    ) -> None:
         for config, path in runs:
             folder = RunFolder(path)
             check_start(folder, config, resume)
@@ -263,9 +326,11 @@ class _Session:
         if config.batches is None and self.alone:
             config = self._with_batches_if_needed(config, model)
         if config.batches is None:
+            check_divisible(self.processes)
             check_full_batch(model, config.options, nodes, self.device)
         else:
             check_batches(model, config.batches, carried_by(graph.data))
+            check_processes(model, self.processes)
         x, _, y = graph_tensors(model, graph.data, device=torch.device("cpu"))
         if not self._new_models:  # the first: all runs have the same graph
             check_features(x)
@@ -283,9 +348,14 @@ class _Session:
             },
             "run": run,
             "graph": _with_target(graph.describe(config.source), task),
-            "environment": describe(self.device),
+            "environment": {**describe(self.device), **self._launched},
         }
         return _NewRun(config, split, model, described)
+
+    @property
+    def _launched(self) -> dict[str, int]:
+        """How many processes there are, if several."""
+        return {"processes": self.processes.size} if self.processes.size > 1 else {}
 
     def _with_batches_if_needed(self, config: RunConfig, model: Network) -> RunConfig:
         """Mini-batches for a run whose full batch would not fit into memory, if its network can take them."""
@@ -338,28 +408,41 @@ class _Session:
             raise Node2SeqError(error.given, error.reason, cure) from error
 
     def _train(self) -> list[RunResult]:
-        errors = [folder.failure for folder in self.folders if folder.failure is not None]
-        for members, state in self._groups():
+        errors = self.processes.share(
+            lambda: [folder.failure for folder in self.folders if folder.failure is not None]
+        )
+        for members, state in self.processes.share(self._groups):
             trainer = self._trainer(members, state)
             self._advance(trainer, members)
             trainer.finish()
             # Each of several models is measured by itself, as it will be when it is loaded.
             models = [trainer.model_of(i) for i in range(len(members))]
             fitted = trainer.results(None if self.alone else models, with_rest=True)
-            for folder, run, result, model in zip(members, trainer.runs, fitted, models, strict=True):
-                if run.error is not None:
-                    folder.write_epochs(run.history)
-                    folder.write_failure(run.error)
-                    errors.append(run.error)
-                elif not folder.finished:
-                    assert result is not None
-                    result = replace(result, warnings=(*self.graph.warnings, *result.warnings))
-                    folder.write_result(result, model, trainer.seconds_per_run)
-            if not self.alone:
-                self.checkpoint.unlink()
+            errors += [run.error for run in trainer.runs if run.error is not None]
+            if self.processes.is_first:
+                self._write(trainer, members, fitted, models)
         if errors:
-            raise errors[0]
-        return [folder.result for folder in self.folders]
+            raise self.processes.known(errors[0])
+        return self.processes.share(lambda: [folder.result for folder in self.folders])
+
+    def _write(
+        self,
+        trainer: Trainer,
+        members: Sequence[RunFolder],
+        fitted: Sequence[FitResult | None],
+        models: Sequence[nn.Module],
+    ) -> None:
+        """Write what became of runs."""
+        for folder, run, result, model in zip(members, trainer.runs, fitted, models, strict=True):
+            if run.error is not None:
+                folder.write_epochs(run.history)
+                folder.write_failure(run.error)
+            elif not folder.finished:
+                assert result is not None
+                result = replace(result, warnings=(*self.graph.warnings, *result.warnings))
+                folder.write_result(result, model, trainer.seconds_per_run)
+        if not self.alone:
+            self.checkpoint.unlink()
 
     def _groups(self) -> list[tuple[list[RunFolder], Mapping[str, Any] | None]]:
         """The runs to train at once that are not finished, and their saved state if there is one."""
@@ -394,6 +477,7 @@ class _Session:
             del self._new_models[folder.path]  # stacked, it is a copy
         batches = members[0].run.batches
         if batches is None:
+            check_divisible(self.processes)
             trainer = Trainer(
                 models[0] if self.alone else models,
                 self.data,
@@ -403,11 +487,11 @@ class _Session:
         else:
             run = members[0].run
             own = (models[0], self.graph.data, members[0].split, run.settings)
-            trainer = BatchTrainer(*own, batches, run.seed)
+            trainer = BatchTrainer(*own, batches, run.seed, self.processes)
         if state is not None:
             trainer.load_state_dict(state["fitter" if self.alone else "program"], state["seconds"])
         first = members[0]
-        if self.alone:
+        if self.alone and self.processes.is_first:
             # A killed process may have written more epochs than its last checkpoint knows, or half a line.
             first.write_epochs(trainer.runs[0].history)
         if self.on_start is not None:
@@ -422,6 +506,8 @@ class _Session:
             return None
         fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout)
         text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
+        if self.processes.size > 1:
+            text += f", divided among {self.processes.size} processes"
         return f"{text} ({self._why_batches})" if self._why_batches else text
 
     def _advance(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
@@ -431,12 +517,12 @@ class _Session:
             while trainer.active:
                 trainer.advance(1 if self.alone else LOOK_EVERY)
                 latest = [run.history[-1] for run in trainer.runs if run.error is None]
-                if self.alone:
+                if self.alone and self.processes.is_first:
                     for record in latest:
                         append_line(members[0].metrics_file, record.to_dict())
-                if asked:
+                if self.processes.any(bool(asked)):
                     self._save(trainer, members)
-                    raise Stopped(self.home, trainer.epoch, asked[0])
+                    raise Stopped(self.home, trainer.epoch, asked[0] if asked else signal.SIGTERM)
                 if time.monotonic() - saved >= self.checkpoint_seconds:
                     self._save(trainer, members)
                     saved = time.monotonic()
@@ -448,6 +534,8 @@ class _Session:
                 self._save(trainer, members)
 
     def _save(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
+        if not self.processes.is_first:  # all have the same state
+            return
         if self.alone:
             state: dict[str, Any] = {"fitter": trainer.state_dict()}
         else:

@@ -8,10 +8,14 @@ so that one sentence reaches the user.
 from __future__ import annotations
 
 import os
+import re
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -24,6 +28,7 @@ T = TypeVar("T")
 #: What a launcher tells each process: its number, how many there are, and where they meet.
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT_SECONDS = 600.0
+_MARK = "node2seq"
 
 
 class SharedError(Node2SeqError):
@@ -36,10 +41,11 @@ class Processes:
     Args:
         rank: The number of this process.
         size: How many there are.
+        restarted: Whether torchrun started them again, because one had ended; the first process knows.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, rank: int = 0, size: int = 1, restarted: bool = False) -> None:
+        self.rank, self.size, self.restarted = rank, size, restarted
 
     @property
     def is_first(self) -> bool:
@@ -73,6 +79,10 @@ class Processes:
         """Whether it is true in any process."""
         return flag
 
+    def known(self, error: Node2SeqError) -> Node2SeqError:
+        """An error that all processes have."""
+        return error
+
     def wait_for_first(self) -> None:
         """Wait until the first process has ended."""
 
@@ -86,10 +96,11 @@ class _Group(Processes):
 
     Args:
         timeout_seconds: How long one waits for the others.
+        restarted: See :class:`Processes`.
     """
 
-    def __init__(self, timeout_seconds: float) -> None:
-        super().__init__(dist.get_rank(), dist.get_world_size())
+    def __init__(self, timeout_seconds: float, restarted: bool = False) -> None:
+        super().__init__(dist.get_rank(), dist.get_world_size(), restarted)
         self._timeout = timeout_seconds
 
     def share(self, make: Callable[[], T]) -> T:
@@ -146,6 +157,9 @@ class _Group(Processes):
         self.sum_(count)
         return bool(count)
 
+    def known(self, error: Node2SeqError) -> Node2SeqError:
+        return SharedError(*error.args)
+
     def wait_for_first(self) -> None:
         if not self.is_first:
             with suppress(Node2SeqError):  # its end is the end of the connection
@@ -189,14 +203,23 @@ def join(timeout_seconds: float = TIMEOUT_SECONDS) -> Iterator[Processes]:
     if dist.is_available() and dist.is_initialized():
         yield _Group(timeout_seconds) if dist.get_world_size() > 1 else Processes()
         return
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if not is_launched(os.environ):
-        yield Processes()
+        yield Processes(restarted=restarted)
         return
     rank, size, host, port = (os.environ[name] for name in LAUNCHED)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    timeout = timedelta(seconds=timeout_seconds)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
-    except (RuntimeError, ValueError) as error:
+        if dist.is_torchelastic_launched():
+            store, again = _store_of_this_start(int(rank), host, int(port), timeout)
+            restarted = restarted or again  # another machine may count the restarts
+            dist.init_process_group(
+                backend, store=store, rank=int(rank), world_size=int(size), timeout=timeout
+            )
+        else:
+            dist.init_process_group(backend, timeout=timeout)
+    except (RuntimeError, OSError, ValueError) as error:
         raise Node2SeqError(
             f"rank {rank} of {size}",
             f"it did not reach the others through {host}, port {port}, within {timeout_seconds:g} s "
@@ -205,9 +228,40 @@ def join(timeout_seconds: float = TIMEOUT_SECONDS) -> Iterator[Processes]:
             "the firewall; --timeout-seconds waits longer",
         ) from error
     try:
-        yield _Group(timeout_seconds)
+        yield _Group(timeout_seconds, restarted)
     finally:
         dist.destroy_process_group()
+
+
+def _store_of_this_start(rank: int, host: str, port: int, timeout: timedelta) -> tuple[Any, bool]:
+    """Where the processes of this start find each other, and whether there was a start before.
+
+    The store of torchrun outlives a restart, and with it the addresses of processes that have ended: it only
+    says where the first process has opened a new one.
+    """
+    # Here, because some builds of torch come without it.
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    meeting = TCPStore(host, port, is_master=False, timeout=timeout)
+    if rank == 0:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        mark, is_again = uuid4().hex, meeting.check([_MARK])
+        store.set(_MARK, mark)
+        meeting.set(_MARK, f"{store.port} {mark}")
+        return store, is_again
+    ends = time.monotonic() + timeout.total_seconds()
+    while True:
+        told, mark = meeting.get(_MARK).decode().split()
+        try:
+            with socket.create_connection((host, int(told)), timeout=5):
+                pass  # a closed one is noticed at once, and silently
+            store = TCPStore(host, int(told), is_master=False, timeout=timeout)
+            if store.check([_MARK]) and store.get(_MARK).decode() == mark:
+                return store, False
+        except (RuntimeError, OSError):
+            if time.monotonic() >= ends:
+                raise
+        time.sleep(0.1)
 
 
 def is_launched(environment: Mapping[str, str]) -> bool:
@@ -215,13 +269,10 @@ def is_launched(environment: Mapping[str, str]) -> bool:
     return all(name in environment for name in LAUNCHED) and int(environment["WORLD_SIZE"]) > 1
 
 
-def is_restarted(environment: Mapping[str, str]) -> bool:
-    """Whether torchrun started the processes again because one of them had ended."""
-    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """What went wrong, without the places in the source of libraries and their advice."""
+    text = re.sub(r"\[/[^\]]*\]\s*", "", str(error)).strip()
+    return (text.splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")
 
 
 def check_divisible(processes: Processes | None) -> None:

@@ -14,6 +14,8 @@ from node2seq import Node2SeqError
 from node2seq.data import Split
 from node2seq.nn.models.network import hops_of_network
 from node2seq.nn.models.registry import make_network
+from node2seq.runs.folder import RunConfig, Source
+from node2seq.runs.training import train_run
 from node2seq.train import BatchSettings, TrainSettings, fit
 from node2seq.train.processes import Processes, join
 
@@ -96,12 +98,23 @@ def _both_fail(processes: Processes) -> None:
         _missing(processes.rank)
 
 
+def _train_with_own_rate(processes: Processes, folder: Path) -> None:
+    settings = TrainSettings(epochs=2, lr=0.01 * (1 + processes.rank))
+    config = RunConfig(
+        Source(name="karate"),
+        settings=settings,
+        options={"hidden_channels": 8},
+        batches=BatchSettings(7, (2, 2, 2)),
+    )
+    train_run(config, folder, processes=processes)
+
+
 def main() -> None:
     """Run everything in each process; each writes its own file."""
     with join(60) as processes:
         data, split = graph()
         gin = make_network("gin", FEATURES, CLASSES, {"hidden_channels": 8}).double()
-        found = {name: run_case(name, processes) for name in CASES}
+        found: dict[str, Any] = {name: run_case(name, processes) for name in CASES}
         batches = BatchSettings(7, (2,) * hops_of_network(gin))
         found["refused"] = {
             "normalised": sentence(lambda: fit(gin, data, split, batches=batches, processes=processes)),
@@ -110,6 +123,7 @@ def main() -> None:
             "second": sentence(lambda: _only_second_fails(processes)),
             "both": sentence(lambda: _both_fail(processes)),
         }
+        found["settings"] = sentence(lambda: _train_with_own_rate(processes, Path(f"{sys.argv[1]}-run")))
         found["shared"] = processes.share(lambda: f"from {processes.rank}")
         Path(f"{sys.argv[1]}.{processes.rank}").write_text(json.dumps(found))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import in_ranks
 import pytest
 
 from node2seq import Node2SeqError
-from node2seq.train.processes import Processes, is_launched, is_restarted, join
+from node2seq.train.processes import Processes, is_launched, join
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +45,8 @@ def test_errors_reach_all_processes_and_name_the_rank(ranks):
     assert first["first"] == "file-0.csv: there is no such file. Check the path."
     assert first["second"] == "rank 1: file-1.csv: there is no such file. Check the path."
     assert first["both"] == "file-0.csv: there is no such file. Check the path."
+    words = "rank 1: other settings than those of rank 0 (settings): all processes train the same run."
+    assert [rank["settings"].startswith(words) for rank in ranks] == [True, True]
     assert [rank["shared"] for rank in ranks] == ["from 0", "from 0"]
 
 
@@ -76,7 +77,8 @@ def test_one_process_is_alone(monkeypatch: pytest.MonkeyPatch):
             launched_as(monkeypatch, 0, size)
         with join() as processes:
             assert type(processes) is Processes
-            assert (processes.rank, processes.size, processes.is_first) == (0, 1, True)
+            assert (processes.rank, processes.size, processes.restarted) == (0, 1, False)
     assert not is_launched({"WORLD_SIZE": "2"})  # as some clusters set it for every program
-    assert is_restarted({"TORCHELASTIC_RESTART_COUNT": "1"})
-    assert not is_restarted(os.environ)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with join() as processes:
+        assert processes.restarted
