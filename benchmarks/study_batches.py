@@ -1,16 +1,17 @@
 """Do mini-batches reach the accuracy of the full batch? The same network, splits and first weights for both.
 
     python benchmarks/study_batches.py pack batches.npz       # Cora, Squirrel and Amazon in one file
-    python benchmarks/study_batches.py measure batches.npz    # ten seeds of each, with and without batches
+    python benchmarks/study_batches.py measure batches.npz    # ten seeds of each: full batch, mini-batches
     python benchmarks/study_batches.py page                   # the table of docs/large-graphs.md
 
-Both arms have the settings below; nothing was searched for either. Runs that have a row are not trained
+All have the settings below; nothing was searched for any. Runs that have a row are not trained
 again. Several processes may work at once, each with ``--only`` or ``--seeds`` and ``--rows`` of its own; put
 the files of rows together afterwards. Needs torch, torch_geometric and numpy.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -44,7 +45,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "residual-gcn": {"hidden_channels": 64, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
 }
 SETTINGS = TrainSettings(epochs=200, lr=0.01, weight_decay=5e-4, patience=60)
-BATCHES = {"full batch": None, "mini-batches": BatchSettings(512, (10, 10))}
+BATCHES = {
+    "full batch": None,
+    "mini-batches": BatchSettings(512, (10, 10)),
+    "mini-batches, all neighbours": BatchSettings(512, (-1, -1)),
+}
 START, END = "<!-- rows -->", "<!-- end of rows -->"
 
 
@@ -94,22 +99,27 @@ def train(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The accuracies of both arms and their paired differences, as Markdown."""
-    arms = list(BATCHES)
+    """The accuracies of mini-batches, and their paired differences to the full batch, as Markdown."""
+    whole, *others = BATCHES
     lines = [
-        f"| graph | network | {arms[0]} | {arms[1]} | difference, 95 % interval | runs |",
-        "|---|---|---|---|---|---|",
+        f"| graph | network | batches | {whole} | mini-batches | difference, 95 % interval | runs |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for name, title in GRAPHS.items():
-        for model in NETWORKS:
-            full, batched = (_figures(rows, name, model, arm) for arm in arms)
-            found = difference(batched, full)
-            if found is not None:
-                cells = [
-                    f"{np.mean(list(own.values())):.1f} ± {np.std(list(own.values()), ddof=1):.1f}"
-                    for own in (full, batched)
-                ]
-                lines.append(f"| {title} | `{model}` | {' | '.join(cells)} | {found} | {len(full)} |")
+    for name, model, arm in itertools.product(GRAPHS, NETWORKS, others):
+        full, batched = (_figures(rows, name, model, each) for each in (whole, arm))
+        seeds = sorted(full.keys() & batched.keys())
+        pairs = [{seed: own[seed] for seed in seeds} for own in (full, batched)]
+        found = difference(pairs[1], pairs[0])
+        if found is not None:
+            cells = [
+                f"{np.mean(list(v.values())):.1f} ± {np.std(list(v.values()), ddof=1):.1f}" for v in pairs
+            ]
+            settings = BATCHES[arm]
+            assert settings is not None
+            drawn = f"{settings.fanout[0]} neighbours" if settings.fanout[0] > 0 else "all neighbours"
+            lines.append(
+                f"| {GRAPHS[name]} | `{model}` | {drawn} | {' | '.join(cells)} | {found} | {len(seeds)} |"
+            )
     return "\n".join(lines)
 
 

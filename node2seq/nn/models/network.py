@@ -76,8 +76,6 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
         return conv.by_hops(x, edges.run) if isinstance(conv, Smoothing) else edges.run(conv, x)
     if isinstance(conv, nn.Linear):
         return ops.apply(conv, x)
-    if isinstance(conv, PNAConv):
-        return conv(x, edges.index)
     if isinstance(conv, GATConv):
         return conv(x, edges.index, edges.attr, n_id=n_id)
     if isinstance(conv, LGCL):

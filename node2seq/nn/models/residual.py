@@ -50,25 +50,14 @@ class ResidualBlock(nn.Module):
         expansion (int): The width between the dense layers, as a multiple of the channels.
         dropout (float): Dropout behind each dense layer.
         layer (int): The number of the first of the two dropouts.
-        statistics (torch.nn.Module, optional): A second layer beside the first, of as many channels.
     """
 
-    def __init__(
-        self,
-        conv: nn.Module,
-        channels: int,
-        expansion: int,
-        dropout: float,
-        layer: int,
-        statistics: nn.Module | None = None,
-    ) -> None:
+    def __init__(self, conv: nn.Module, channels: int, expansion: int, dropout: float, layer: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(channels)
         self.conv = conv
-        self.statistics = statistics
-        beside = 2 if statistics is None else 3
         self.lins = nn.ModuleList(
-            [nn.Linear(beside * channels, expansion * channels), nn.Linear(expansion * channels, channels)]
+            [nn.Linear(2 * channels, expansion * channels), nn.Linear(expansion * channels, channels)]
         )
         self.dropouts = make_dropouts(dropout, dropout, start=layer)
 
@@ -80,8 +69,7 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
         """The block's output, in the shape of ``x``."""
         own = ops.apply(self.norm, x)
-        layers = [self.conv] if self.statistics is None else [self.conv, self.statistics]
-        hidden = torch.cat([own, *(convolve(layer, own, edges, n_id) for layer in layers)], dim=-1)
+        hidden = torch.cat([own, convolve(self.conv, own, edges, n_id)], dim=-1)
         hidden = F.gelu(self.dropouts[0](ops.apply(self.lins[0], hidden), n_id))
         return x + self.dropouts[1](ops.apply(self.lins[1], hidden), n_id)
 
@@ -109,7 +97,6 @@ class ResidualNetwork(Network):
                 options.expansion,
                 options.dropout,
                 2 + 3 * number,
-                self._make_statistics(options, width),
             )
             for number in range(options.num_layers)
         )
@@ -119,15 +106,6 @@ class ResidualNetwork(Network):
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:
         """The layer inside a block; ``layer`` is the number of its dropout, if it has one."""
         raise NotImplementedError
-
-    def _make_statistics(self, options: Any, channels: int) -> nn.Module | None:  # noqa: ARG002
-        """A layer beside the one inside a block, if a network has one."""
-        return None
-
-    def layers_beside(self) -> list[nn.Module]:
-        """The statistics of the blocks."""
-        found = (block.get_submodule("statistics") for block in self.blocks if block.statistics is not None)
-        return list(found)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters of the layers inside the blocks, and all others."""
@@ -162,7 +140,6 @@ class ResidualNode2SeqOptions(ResidualOptions):
     score_channels: int = 8
     temperature: float = 1.0
     self_position: Literal["first", "last", "none"] = "first"
-    statistics: bool = False
 
 
 class ResidualNode2Seq(ResidualNetwork):
@@ -200,9 +177,6 @@ class ResidualNode2Seq(ResidualNetwork):
         temperature (float): For soft ranks: what the scores are divided by. (default: :obj:`1.0`)
         self_position (str): With ``order="edge"``: where a node itself stands among its neighbours,
             :obj:`"first"`, :obj:`"last"` or :obj:`"none"`. (default: :obj:`"first"`)
-        statistics (bool): Whether mean, standard deviation and maximum of the neighbours stand beside the
-            output of each Node2Seq layer; see :class:`~node2seq.nn.conv.pna.PNAConv`. They read neither
-            weights nor attributes nor the order of edges. (default: :obj:`False`)
         edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
@@ -214,9 +188,6 @@ class ResidualNode2Seq(ResidualNetwork):
         names = ("kernel_size", "readout", "hops", "threshold", "order", "taps", "backend", *OF_RANKS)
         own = {name: getattr(options, name) for name in names}
         return Node2SeqConv(channels, channels, edge_dim=self.edge_dim, bias=False, **own)
-
-    def _make_statistics(self, options: Any, channels: int) -> nn.Module | None:
-        return PNAConv(channels, channels, backend=options.backend) if options.statistics else None
 
 
 class ResidualGCN(ResidualNetwork):

@@ -14,7 +14,6 @@ from torch_geometric.utils import scatter
 
 from node2seq import MODELS, Node2SeqConv
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.network import hops_of_network
 
 CHANNELS, HIDDEN, CLASSES, NODES = 5, 8, 3, 30
 NAMES = ["residual-node2seq", "residual-gcn", "residual-gat", "residual-sage", "residual-pna"]
@@ -60,16 +59,14 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 class Twin(nn.Module):
     """The network, written down once more without runs, sparse features or dropout."""
 
-    def __init__(self, name: str, statistics: bool) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
         self.lin = nn.Linear(CHANNELS, HIDDEN)
         self.blocks = nn.ModuleList()
         for _ in range(2):
             block: Any = nn.Module()
             block.norm, block.conv = nn.LayerNorm(HIDDEN), LAYERS[name]()
-            block.statistics = PlainPNA() if statistics else None
-            read = (3 if statistics else 2) * HIDDEN
-            block.lins = nn.ModuleList([nn.Linear(read, 2 * HIDDEN), nn.Linear(2 * HIDDEN, HIDDEN)])
+            block.lins = nn.ModuleList([nn.Linear(2 * HIDDEN, 2 * HIDDEN), nn.Linear(2 * HIDDEN, HIDDEN)])
             self.blocks.append(block)
         self.norm, self.classifier = nn.LayerNorm(HIDDEN), nn.Linear(HIDDEN, CLASSES)
 
@@ -78,23 +75,17 @@ class Twin(nn.Module):
         for block in self.blocks:
             parts: Any = block
             own = parts.norm(x)
-            layers = [layer(own, edge_index) for layer in (parts.conv, parts.statistics) if layer is not None]
-            hidden = parts.lins[0](torch.cat([own, *layers], dim=1))
+            hidden = parts.lins[0](torch.cat([own, parts.conv(own, edge_index)], dim=1))
             x = x + parts.lins[1](F.gelu(hidden))
         return self.classifier(self.norm(x))
 
 
 @pytest.mark.parametrize("backend", ["eager", "reference"])
-@pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in NAMES), (NAMES[0], {"statistics": True})]
-)
-def test_outputs_and_gradients_are_those_of_a_plain_twin(
-    name: str, options: dict[str, bool], backend: str
-) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_and_gradients_are_those_of_a_plain_twin(name: str, backend: str) -> None:
     torch.manual_seed(0)
-    own: dict[str, Any] = {"expansion": 2, "dropout": 0.0, "backend": backend, **options}
-    ours = MODELS[name](CHANNELS, HIDDEN, CLASSES, **own).double()
-    twin = Twin(name, bool(options)).double()
+    ours = MODELS[name](CHANNELS, HIDDEN, CLASSES, expansion=2, dropout=0.0, backend=backend).double()
+    twin = Twin(name).double()
     state = {key: value for key, value in ours.state_dict().items() if "dropout" not in key}
     twin.load_state_dict(state)
     with torch.no_grad():  # or a map that is forgotten would change nothing
@@ -134,19 +125,6 @@ def test_the_number_of_features_may_be_left_to_the_first_pass(name: str) -> None
     assert model.lin.weight.shape == (HIDDEN, CHANNELS)
 
 
-def test_statistics_read_nothing_that_edges_carry() -> None:
-    torch.manual_seed(0)
-    model: Any = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES, statistics=True).double()
-    x, edge_index = graph()
-    seen = []
-    for block in model.blocks:
-        block.statistics.register_forward_hook(lambda _, given, out: seen.append((given[0], out)))
-    out = model(x, edge_index, edge_weight=torch.full((edge_index.size(1),), 2.0, dtype=torch.float64))
-    assert not torch.equal(out, model(x, edge_index))  # the Node2Seq layers read them
-    for number, block in enumerate(model.blocks):
-        assert torch.equal(block.statistics(seen[number][0], edge_index), seen[number][1])
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_smoothed_once(name: str) -> None:
     torch.manual_seed(0)
@@ -156,14 +134,6 @@ def test_outputs_are_smoothed_once(name: str) -> None:
     plain.load_state_dict(model.state_dict())
     spread = pyg.APPNP(2, 0.3).double()
     torch.testing.assert_close(model(x, edge_index), spread(plain(x, edge_index), edge_index))
-
-
-def test_statistics_add_no_hop() -> None:
-    without, beside = (
-        MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES, num_layers=3, statistics=statistics)
-        for statistics in (False, True)
-    )
-    assert hops_of_network(without) == hops_of_network(beside) == 3
 
 
 def test_the_layers_inside_are_a_group_of_their_own() -> None:
