@@ -29,6 +29,7 @@ from node2seq.cli.flags import (
     ExploreFlags,
     InfoFlags,
     PredictFlags,
+    ProtocolFlags,
     ReproduceFlags,
     TrainFlags,
     TuneFlags,
@@ -170,6 +171,15 @@ COMMANDS = {
             "node2seq reproduce 2 3 --device cuda --jobs 8 --budget-seconds 540",
             "node2seq reproduce --check 5",
             "node2seq reproduce --render",
+        ),
+        bare=True,
+    ),
+    "protocol": Command(
+        ProtocolFlags,
+        "protocol:protocol",
+        (
+            "node2seq protocol plan",
+            "node2seq protocol search --device cuda --jobs 16 --budget-seconds 540",
         ),
         bare=True,
     ),

@@ -375,6 +375,28 @@ class ReproduceFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProtocolFlags:
+    """Compare all models at equal budgets, as declared in results/protocol/declaration.json.
+
+    Interrupt it at any time; run the same command to resume. It stops once, after the search: the recipes
+    that it chose are committed before their test rows are made.
+    """
+
+    stage: str = flag("all", "all, plan, pack, search, choose, measure or ablate.", positional=True)
+    jobs: int = flag(1, "Processes at once.", least=1)
+    device: str = _device()
+    budget_seconds: float | None = flag(
+        None, "Stop after this much time; run the same command to resume.", shown="none"
+    )
+    folder: Path = flag(Path("results/protocol"), "Folder of its rows.")
+    graphs: Path | None = flag(
+        None, "File of the graphs, as `pack` writes it for another machine.", shown="the data sets"
+    )
+    data_root: Path | None = _data_root()
+    commit: str | None = flag(None, "The commit that rows name where there is no checkout.", shown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataListFlags:
     """Show the known data sets, their sizes and their known defects."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from node2seq import __version__
@@ -16,9 +17,11 @@ from node2seq.data import Split, load, make_split
 from node2seq.environment import device_name, make_deterministic, package_versions
 from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.rows import ResultRow, recipe_to_json
+from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.train.inference import evaluate
 from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
 from node2seq.train.measured import Measured, Metrics
+from node2seq.train.trainer import infer
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,20 @@ class CellTrainer:
         device: Where to train.
         root: The folder of the data sets; see :func:`node2seq.data.load`.
         call: The call that the rows are made for.
+        note_swaps: Whether rows with non-local neighbours say how many entries these are.
     """
 
     def __init__(
-        self, device: torch.device, root: str | Path | None = None, call: ReproduceCall | None = None
+        self,
+        device: torch.device,
+        root: str | Path | None = None,
+        call: ReproduceCall | None = None,
+        *,
+        note_swaps: bool = False,
     ) -> None:
         make_deterministic(device)
         self.device, self.root, self.call = device, root, call or ReproduceCall()
+        self.note_swaps = note_swaps
         self._machine = describe_machine(device)
         self._graphs: dict[tuple[str, bool], Data] = {}
 
@@ -81,7 +91,7 @@ class CellTrainer:
         """
         started = time.time()
         ((column, variant),) = {(run.key.column, run.key.variant) for run in runs}
-        data = self.graph(column, directed=variant == "directed")
+        data = self.graph_for(column, variant)
         splits = [make_split(data, seed=run.key.seed) for run in runs]
         outcomes = train_many(
             data,
@@ -91,7 +101,7 @@ class CellTrainer:
             ],
             device=self.device,
             on_epoch=None if on_epoch is None else lambda _: on_epoch(),
-            keep_models=any(map(_has_second_figure, splits)),
+            keep_models=self.note_swaps or any(map(_has_second_figure, splits)),
         )
         trained = list(zip(runs, splits, outcomes, strict=True))
         failures = {run.key: outcome.error for run, _, outcome in trained if outcome.error is not None}
@@ -111,11 +121,20 @@ class CellTrainer:
             "at": round(ended - self.call.started, 3),
         }
         rows = [
-            _row(run, outcome, rest.get(run.key), shared)
+            _row(run, outcome, rest.get(run.key), {**shared, "swapped": self._swapped(run, data, outcome)})
             for run, _, outcome in trained
             if run.key not in failures
         ]
         return rows, failures
+
+    def graph_for(self, column: str, variant: str) -> Data:
+        """The graph that a variant is trained on."""
+        return self.graph(column, directed=variant == "directed")
+
+    def _swapped(self, run: Run, data: Data, outcome: TrainingOutcome) -> float | None:
+        if not self.note_swaps or run.recipe.options.get("hops", 1) == 1 or outcome.model is None:
+            return None
+        return swapped_share(outcome.model, prepare_graph(data, run.recipe, self.device))
 
     def _rest_accuracy(self, run: Run, data: Data, split: Split, outcome: TrainingOutcome) -> float:
         assert outcome.model is not None
@@ -138,6 +157,20 @@ def _row(run: Run, outcome: TrainingOutcome, rest: float | None, shared: Mapping
         recipe=recipe_to_json(run.recipe),
         **shared,
     )
+
+
+def swapped_share(model: nn.Module, graph: Data) -> float:
+    """The share of entries in the sequences of a trained network that are non-local nodes."""
+    conv = next(module for module in model.modules() if isinstance(module, Node2SeqConv))
+    inputs: list[Tensor] = []
+    hook = conv.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    try:
+        infer(model, model, graph.x, graph.edge_index)
+    finally:
+        hook.remove()
+    with torch.no_grad():
+        _, trace = conv(inputs[0], graph.edge_index, return_trace=True)
+    return round(float(trace.is_nonlocal.double().mean()), 6)
 
 
 def _accuracy(measured: Measured) -> float:

@@ -31,6 +31,7 @@ class ResultRow:
         test: Test accuracy at that epoch.
         test_nodes: How many test nodes there are.
         test_rest: The accuracy over all nodes that are neither trained nor validated on, on fixed splits.
+        swapped: The share of entries that are non-local nodes, where it was measured.
         epoch: The chosen epoch.
         epochs: How many epochs were trained.
         recipe: What it was trained with, as :func:`recipe_to_json` writes it.
@@ -49,6 +50,7 @@ class ResultRow:
     test: float
     test_nodes: int
     test_rest: float | None = None
+    swapped: float | None = None
     epoch: int
     epochs: int
     recipe: Mapping[str, Any]
@@ -91,7 +93,18 @@ class ResultRow:
 
 _PROVENANCE = ("device", "versions", "commit", "call", "jobs", "at")
 _ORDER = (
-    *("val", "test", "test_nodes", "test_rest", "epoch", "epochs", "recipe", "seconds", "together"),
+    *(
+        "val",
+        "test",
+        "test_nodes",
+        "test_rest",
+        "swapped",
+        "epoch",
+        "epochs",
+        "recipe",
+        "seconds",
+        "together",
+    ),
     *_PROVENANCE,
 )
 

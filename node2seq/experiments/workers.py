@@ -233,11 +233,11 @@ def _work_together(job: ReproduceJob, store: RowStore, on_rows: OnRows) -> None:
 
 
 def _work_in_process(job: ReproduceJob, number: int) -> None:
-    _end_with_parent()
+    end_with_parent()
     work(job, number)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Have this process end when the one that started it does, however that ends."""
     parent = multiprocessing.parent_process()
     if parent is None:

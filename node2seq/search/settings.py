@@ -12,6 +12,10 @@ from node2seq.errors import Node2SeqError
 #: fixed split out of it; those of a random split are training and validation nodes of other seeds.
 FIRST_SEED = 100
 
+#: The seeds of the rows that the protocol reports (see :mod:`node2seq.protocol`). No search trains on their
+#: splits, whoever asks for it.
+RESERVED_SEEDS = range(1000, 1020)
+
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Read ``100-104`` or ``100,103``."""
@@ -45,6 +49,14 @@ def check_seeds(seeds: Iterable[int]) -> None:
             f"seed {low[0]}",
             f"seeds below {FIRST_SEED} are kept for reported figures, whose splits no search may see",
             f"Give seeds from {FIRST_SEED} up",
+        )
+    reserved = [seed for seed in seeds if seed in RESERVED_SEEDS]
+    if reserved:
+        first, last = RESERVED_SEEDS[0], RESERVED_SEEDS[-1]
+        raise Node2SeqError(
+            f"seed {reserved[0]}",
+            f"seeds {first}–{last} are reserved for the rows that the protocol reports",
+            f"Give seeds from {FIRST_SEED} to {first - 1}, or above {last}",
         )
     if not seeds or len(set(seeds)) != len(seeds):
         raise Node2SeqError(f"seeds {seeds}", "each has to be there once", "Write 100-104 or 100,103")

@@ -25,7 +25,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import CellTrainer
 from node2seq.experiments.cells import Run, choose_cells, runs_of
 from node2seq.experiments.rows import ResultRow, RowStore
-from node2seq.experiments.workers import _end_with_parent, groups_of, reproduce
+from node2seq.experiments.workers import end_with_parent, groups_of, reproduce
 
 ARGUMENTS = [
     "3",
@@ -233,7 +233,7 @@ def test_the_command_line_of_the_bare_core(tmp_path: Path) -> None:
 
 
 def _sleep_as_worker(path: Path) -> None:
-    _end_with_parent()
+    end_with_parent()
     path.write_text(str(os.getpid()))
     time.sleep(120)
 

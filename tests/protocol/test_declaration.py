@@ -1,0 +1,129 @@
+"""The declared protocol: equal budgets, fresh seeds, settings that every network takes, and its history."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from node2seq.nn.models.registry import complete
+from node2seq.protocol.declaration import PROTOCOL
+from node2seq.protocol.history import is_repository, violations
+from node2seq.protocol.plan import declared, draw_settings, recipe_of_setting, searched_cells
+from node2seq.protocol.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
+from node2seq.search.settings import RESERVED_SEEDS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "results/protocol"
+
+
+def test_the_committed_declaration_is_that_of_the_code():
+    assert json.loads((FOLDER / DECLARATION).read_text()) == json.loads(json.dumps(declared(PROTOCOL)))
+
+
+def test_every_line_and_column_is_given_the_same_budget():
+    cells = searched_cells(PROTOCOL)
+    assert len(cells) == 152
+    assert {len(draw_settings(PROTOCOL, *cell)) for cell in cells} == {PROTOCOL.rungs[0].settings}
+    assert len(PROTOCOL.columns) == 11
+    by_label = {line.label: line for line in PROTOCOL.lines}
+    for label in ("GCN", "GAT", "SGC", "Cheby", "LGCN", "MLP", "Node2Seq"):
+        assert by_label[label].columns == by_label[f"{label}, plus"].columns
+
+
+def test_training_ranges_and_stopping_are_the_same_for_every_line():
+    for column in PROTOCOL.columns:
+        cells = [
+            PROTOCOL.spaces[line.model, line.variant][column]
+            for line, own in searched_cells(PROTOCOL)
+            if own == column
+        ]
+        assert len({(cell.base.settings.epochs, cell.base.settings.patience) for cell in cells}) == 1
+        for name in ("weight_decay", "input_dropout"):
+            assert len({repr(cell.space.free[name]) for cell in cells}) == 1
+    extra = ("own", "views")
+    for line, column in searched_cells(PROTOCOL):
+        ranges = PROTOCOL.spaces[line.model, line.variant][column].space.ranges
+        if line.model != "mlp":
+            assert all((name in ranges) == (line.variant != "paper") for name in extra)
+
+
+def test_seeds_of_the_search_were_never_used():
+    seeds = {seed for rung in PROTOCOL.rungs for seed in rung.seeds}
+    assert PROTOCOL.final_seeds == tuple(RESERVED_SEEDS)
+    assert not seeds & set(RESERVED_SEEDS)
+    used: set[int] = set()
+    for path in (ROOT / "results").glob("*.jsonl"):
+        used |= {int(seed) for seed in re.findall(r'"seed": ?(\d+)', path.read_text())}
+        for listed in re.findall(r'seeds": ?"?\[?([\d, -]+)', path.read_text()):
+            used |= {int(number) for number in re.findall(r"\d+", listed)}
+    assert len(used) > 100
+    assert not used & (seeds | set(RESERVED_SEEDS))
+
+
+def test_every_setting_is_one_that_its_network_takes():
+    checked = 0
+    for line, column in searched_cells(PROTOCOL):
+        for settings in draw_settings(PROTOCOL, line, column):
+            recipe = recipe_of_setting(PROTOCOL, line, column, settings)
+            complete(line.model, recipe.options, "here")
+            checked += 1
+        base = PROTOCOL.spaces["node2seq", "paper"][column].base
+        for study in PROTOCOL.studies:
+            complete("node2seq", base.updated(**study.changes).options, "here")
+    assert checked == 152 * 20
+
+
+def test_kept_rows_are_of_the_settings_that_were_drawn():
+    for row in SearchStore(FOLDER).rows.values():
+        line = next(own for own in PROTOCOL.lines if (own.model, own.variant) == row.key[:2])
+        assert row.settings == draw_settings(PROTOCOL, line, row.key.column)[row.key.setting]
+        assert tuple(row.seeds) == PROTOCOL.rungs[row.key.rung - 1].seeds
+
+
+def test_commits_come_before_the_rows_that_they_govern():
+    if not is_repository(FOLDER):
+        pytest.skip("this is no git repository, or git is not installed: the history cannot be read")
+    if _git(ROOT, "rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("the clone is shallow: the history cannot be read")
+    assert violations(FOLDER) == []
+
+
+def test_rows_without_their_commit_are_found(tmp_path):
+    _git(tmp_path, "init", "-q")
+    for setting in ("user.name=n", "user.email=e@x", "commit.gpgsign=false"):
+        _git(tmp_path, "config", *setting.split("="))
+    early = _commit(tmp_path, DECLARATION, "{}")
+    chosen = _commit(tmp_path, CHOSEN, "chosen")
+    _commit(tmp_path, SEARCH, json.dumps({"commit": early}) + "\n")
+    _commit(tmp_path, RUNS, json.dumps({"commit": chosen}) + "\n")
+    assert violations(tmp_path) == []
+    (tmp_path / RUNS).write_text(json.dumps({"commit": early}) + "\n")
+    assert violations(tmp_path) == [
+        f"runs.jsonl: 1 rows of the commit {early}, which does not hold chosen.jsonl as it is"
+    ]
+    last = _commit(tmp_path, RUNS, json.dumps({"commit": chosen}) + "\n\n")
+    later = _commit(tmp_path, DECLARATION, "{}\n")
+    (tmp_path / RUNS).write_text(json.dumps({"commit": later}) + "\n")
+    found = violations(tmp_path)
+    assert (
+        f"runs.jsonl: 1 rows of the commit {later}, which does not come before {last}, where they are"
+        in found
+    )
+    assert any("search.jsonl" in text and "declaration.json" in text for text in found)
+
+
+def _commit(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    _git(folder, "add", name)
+    _git(folder, "commit", "-q", "-m", name)
+    return _git(folder, "rev-parse", "HEAD")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, check=True, text=True
+    ).stdout.strip()
