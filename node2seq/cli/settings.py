@@ -182,32 +182,37 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     baseline = None
     if compared:
         second = _recipe(variant, compared, source.name, sizes, shared)
-        baseline = RunConfig(**common, **second, batches=_batches(given, second, is_baseline=True))
-    return RunConfig(**common, **own, baseline=baseline, batches=_batches(given, own))
+        baseline = RunConfig(**common, **second, batches=_batches(given, file, second, is_baseline=True))
+    return RunConfig(**common, **own, baseline=baseline, batches=_batches(given, file, own))
 
 
-def _batches(given: TrainFlags, run: Mapping[str, Any], *, is_baseline: bool = False) -> BatchSettings | None:
-    """The mini-batches that the flags ask for; none for a baseline that reads no neighbours.
+def _batches(
+    given: TrainFlags, file: RecipeFile, run: Mapping[str, Any], *, is_baseline: bool = False
+) -> BatchSettings | None:
+    """The mini-batches that flags or file ask for; none for a baseline that reads no neighbours.
 
     A baseline that reads more or fewer hops takes the same fanout as far as it goes, then its last number.
     """
+    batch_size = _first(given.batch_size, file.batches.batch_size)
     for name in ("fanout", "workers"):
-        if given.batch_size is None and getattr(given, name) is not None:
+        value = _first(getattr(given, name), getattr(file.batches, name))
+        if batch_size is None and value is not None:
             raise Node2SeqError(
-                f"--{name} {getattr(given, name)}",
+                f"--{name} {value}",
                 "it is for mini-batches, and this is training on the full batch",
                 "Give --batch-size too, or leave it out",
             )
-    if given.batch_size is None:
+    if batch_size is None:
         return None
     hops = hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
-    fanout = DEFAULT_FANOUT if given.fanout is None else parse(given.fanout, tuple[int, ...], "--fanout")
+    asked = None if given.fanout is None else parse(given.fanout, tuple[int, ...], "--fanout")
+    fanout = _first(asked, file.batches.fanout, DEFAULT_FANOUT)
     fanout = (fanout,) * max(hops, 1) if isinstance(fanout, int) else check_fanout(fanout)
     if is_baseline:
         if not hops:
             return None
         fanout = (*fanout, *fanout[-1:] * hops)[:hops]
-    return BatchSettings(given.batch_size, fanout, given.workers or 0)
+    return BatchSettings(batch_size, fanout, _first(given.workers, file.batches.workers, 0))
 
 
 def checked_metric(name: str) -> str:

@@ -18,6 +18,21 @@ from node2seq.train.settings import TRAINING_TYPES, Recipe, option_types, settin
 
 
 @dataclass(frozen=True)
+class BatchTable:
+    """What a TOML file may say of mini-batches.
+
+    Args:
+        batch_size: Training nodes of a step; None: the full batch.
+        fanout: Neighbours drawn of each node: one number for all hops, or one for each.
+        workers: Processes that draw batches.
+    """
+
+    batch_size: int | None = None
+    fanout: int | tuple[int, ...] | None = None
+    workers: int | None = None
+
+
+@dataclass(frozen=True)
 class RecipeFile:
     """What a TOML file may say; what it leaves out comes from elsewhere.
 
@@ -32,6 +47,7 @@ class RecipeFile:
         source: The graph.
         options: Options of the model.
         settings: How to train.
+        batches: Mini-batches.
     """
 
     model: str | None = None
@@ -44,6 +60,7 @@ class RecipeFile:
     source: Source = field(default_factory=Source)
     options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    batches: BatchTable = field(default_factory=BatchTable)
 
     @property
     def values(self) -> dict[str, Any]:

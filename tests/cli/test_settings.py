@@ -18,6 +18,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+from node2seq.train.settings import BatchSettings
 
 # How one's own files are read unless told otherwise.
 SCALED = {"standardize": True}
@@ -184,3 +185,25 @@ def test_a_data_set_keeps_its_recipe(tmp_path: Path):
     flags = TrainFlags(config=file)
     config = make_config(flags, read_file(flags))
     assert (config.model, config.options.num_layers) == ("residual-node2seq", 4)
+
+
+def test_a_file_can_ask_for_mini_batches(tmp_path: Path):
+    file = tmp_path / "batches.toml"
+    file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = [4, 3, 2]\nworkers = 1\n")
+    given = TrainFlags(config=file)
+    asked = make_config(given, read_file(given)).batches
+    assert asked == BatchSettings(8, (4, 3, 2), 1)
+    given = TrainFlags(config=file, batch_size=16, fanout="5,5,5", workers=0, baseline="gcn")
+    config = make_config(given, read_file(given))
+    assert config.batches == BatchSettings(16, (5, 5, 5), 0)
+    assert config.baseline is not None
+    assert config.baseline.batches == BatchSettings(16, (5, 5), 0)
+    file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = 4\n")
+    given = TrainFlags(config=file)
+    assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4))
+    file.write_text("[source]\nname = 'karate'\n[batches]\nfanout = 4\n")
+    with pytest.raises(Node2SeqError, match="this is training on the full batch"):
+        make_config(given, read_file(given))
+    file.write_text("[batches]\nbatch = 4\n")
+    with pytest.raises(Node2SeqError, match="batches: batch: there is no such setting"):
+        read_file(given)
