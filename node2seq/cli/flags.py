@@ -180,6 +180,12 @@ class TrainFlags(GraphFlags):
     workers: int | None = flag(
         None, "Processes that draw batches. They change no result.", shown="0", panel=_BATCHES
     )
+    draw: str = flag(
+        "whole",
+        "Of several processes that torchrun starts: whole, each draws every batch, and the results are those "
+        "of one process; own, each draws for its own nodes, which is faster with many.",
+        panel=_BATCHES,
+    )
     timeout_seconds: float = flag(
         600.0,
         "Of several processes that torchrun starts: how long one waits for the others.",

@@ -47,6 +47,7 @@ _FREE_ON_RESUME = {
     "resume",
     "checkpoint_seconds",
     "timeout_seconds",
+    "draw",
     "as_json",
 }
 
@@ -62,7 +63,7 @@ class Job:
 
 def train(flags: TrainFlags) -> int:
     """Train the runs that the flags ask for, and show what came out."""
-    with join(flags.timeout_seconds) as processes:
+    with join(flags.timeout_seconds, flags.draw) as processes:
         try:
             _train_all(flags, processes)
         except (SharedError, training.Stopped) as ended:

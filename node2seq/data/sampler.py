@@ -228,22 +228,37 @@ class SeedBatches(Sampler[list[int]]):
         batch_size: How many there are in a batch; the last one may have fewer.
         seed: What the order is a function of, besides the epoch.
         shuffle: Whether to shuffle them.
+        share: Which process of how many takes its nodes of each batch; one that has none takes the first.
     """
 
-    def __init__(self, nodes: Tensor, batch_size: int, seed: int = 0, *, shuffle: bool = True) -> None:
+    def __init__(
+        self,
+        nodes: Tensor,
+        batch_size: int,
+        seed: int = 0,
+        *,
+        shuffle: bool = True,
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
         self.nodes, self.batch_size, self.seed, self.shuffle = (
             nodes,
             check_batch_size(batch_size),
             seed,
             shuffle,
         )
-        self.epoch = 0
+        self.epoch, self.share = 0, share
 
     def __len__(self) -> int:
         return -(-self.nodes.numel() // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Lists of places in ``nodes``."""
+        rank, size = self.share
+        for batch in self.whole():
+            yield batch[rank::size] or batch[:1]
+
+    def whole(self) -> Iterator[list[int]]:
+        """The same, whoever takes them."""
         order = shuffled(self.nodes, self.seed, self.epoch) if self.shuffle else range(self.nodes.numel())
         order = list(order)
         for start in range(0, len(order), self.batch_size):

@@ -353,9 +353,11 @@ class _Session:
         return _NewRun(config, split, model, described)
 
     @property
-    def _launched(self) -> dict[str, int]:
+    def _launched(self) -> dict[str, Any]:
         """How many processes there are, if several."""
-        return {"processes": self.processes.size} if self.processes.size > 1 else {}
+        own = self.processes
+        draw = {"draw": "own"} if own.draws_own else {}
+        return {"processes": own.size, **draw} if own.size > 1 else {}
 
     def _with_batches_if_needed(self, config: RunConfig, model: Network) -> RunConfig:
         """Mini-batches for a run whose full batch would not fit into memory, if its network can take them."""

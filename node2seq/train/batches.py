@@ -209,16 +209,25 @@ class MiniBatches:
         processes: Processes,
     ) -> None:
         self._sampler = graph.sampler(settings.fanout, seed)
-        self._order = SeedBatches(nodes, settings.batch_size, seed)
+        share = (processes.rank, processes.size)
+        self._apart = processes.size > 1 and processes.draws_own
+        drawn = share if self._apart else (0, 1)
+        self._order = SeedBatches(nodes, settings.batch_size, seed, share=drawn)
         read = graph.read
-        if processes.size > 1:
-            read = partial(graph.read_share, rank=processes.rank, size=processes.size)
+        if processes.size > 1 and not self._apart:
+            read = partial(graph.read_share, rank=share[0], size=share[1])
         self._loader = batch_loader(self._sampler, self._order, read, workers=settings.workers)
 
     def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Tensor]]:
         """Each batch and its features."""
         self._sampler.epoch = self._order.epoch = epoch
-        yield from self._loader  # pyright: ignore[reportReturnType]
+        if not self._apart:
+            yield from self._loader  # pyright: ignore[reportReturnType]
+            return
+        rank, size = self._order.share
+        for (part, x), places in zip(self._loader, self._order.whole(), strict=True):
+            share = Share(self._order.nodes[places], len(places[rank::size]))
+            yield replace(part, share=share), x
 
     def close(self) -> None:
         """End the workers; they start anew if more batches are asked for.

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_choice
 
 T = TypeVar("T")
 
@@ -42,10 +43,13 @@ class Processes:
         rank: The number of this process.
         size: How many there are.
         restarted: Whether torchrun started them again, because one had ended; the first process knows.
+        draws_own: Whether each process draws for its own nodes of a batch alone.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, restarted: bool = False) -> None:
-        self.rank, self.size, self.restarted = rank, size, restarted
+    def __init__(
+        self, rank: int = 0, size: int = 1, restarted: bool = False, draws_own: bool = False
+    ) -> None:
+        self.rank, self.size, self.restarted, self.draws_own = rank, size, restarted, draws_own
 
     @property
     def is_first(self) -> bool:
@@ -97,10 +101,11 @@ class _Group(Processes):
     Args:
         timeout_seconds: How long one waits for the others.
         restarted: See :class:`Processes`.
+        draws_own: See :class:`Processes`.
     """
 
-    def __init__(self, timeout_seconds: float, restarted: bool = False) -> None:
-        super().__init__(dist.get_rank(), dist.get_world_size(), restarted)
+    def __init__(self, timeout_seconds: float, restarted: bool, draws_own: bool) -> None:
+        super().__init__(dist.get_rank(), dist.get_world_size(), restarted, draws_own)
         self._timeout = timeout_seconds
 
     def share(self, make: Callable[[], T]) -> T:
@@ -168,7 +173,9 @@ class _Group(Processes):
     def local_device(self, device: torch.device) -> torch.device:
         if device.type != "cuda" or device.index is not None:
             return device
-        number, found = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
+        found = torch.cuda.device_count()
+        # Without a launcher that numbers them, as in pods of one GPU each, all machines have as many.
+        number = int(os.environ.get("LOCAL_RANK", self.rank % max(found, 1)))
         if number >= found:
             raise Node2SeqError(
                 f"process {number + 1} on this machine",
@@ -192,16 +199,20 @@ class _Group(Processes):
 
 
 @contextmanager
-def join(timeout_seconds: float = TIMEOUT_SECONDS) -> Iterator[Processes]:
+def join(timeout_seconds: float = TIMEOUT_SECONDS, draw: str = "whole") -> Iterator[Processes]:
     """Join the processes that a launcher started with this one; this one alone, if none did.
 
     A process group that there is already, as Ray Train makes one, is used and left as it is.
 
     Args:
         timeout_seconds: How long one process waits for the others, at first and at each step.
+        draw: ``"whole"``: each process draws the whole of every batch, and the results do not depend on their
+            number; ``"own"``: each draws for its own nodes alone, which is faster with many.
     """
+    check_choice("draw", draw, ("whole", "own"))
+    draws_own = draw == "own"
     if dist.is_available() and dist.is_initialized():
-        yield _Group(timeout_seconds) if dist.get_world_size() > 1 else Processes()
+        yield _Group(timeout_seconds, False, draws_own) if dist.get_world_size() > 1 else Processes()
         return
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if not is_launched(os.environ):
@@ -228,7 +239,7 @@ def join(timeout_seconds: float = TIMEOUT_SECONDS) -> Iterator[Processes]:
             "the firewall; --timeout-seconds waits longer",
         ) from error
     try:
-        yield _Group(timeout_seconds, restarted)
+        yield _Group(timeout_seconds, restarted, draws_own)
     finally:
         dist.destroy_process_group()
 

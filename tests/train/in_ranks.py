@@ -115,6 +115,10 @@ def main() -> None:
         data, split = graph()
         gin = make_network("gin", FEATURES, CLASSES, {"hidden_channels": 8}).double()
         found: dict[str, Any] = {name: run_case(name, processes) for name in CASES}
+        processes.draws_own = True
+        found["own draws"] = run_case("all neighbours, early stopping", processes)
+        found["other draws"] = run_case("as it is", processes)
+        processes.draws_own = False
         batches = BatchSettings(7, (2,) * hops_of_network(gin))
         found["refused"] = {
             "normalised": sentence(lambda: fit(gin, data, split, batches=batches, processes=processes)),

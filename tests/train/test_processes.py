@@ -37,6 +37,15 @@ def test_two_processes_are_one(ranks, name):
 
 
 @pytest.mark.slow
+def test_processes_that_draw_for_their_own_nodes(ranks):
+    """Where all neighbours are taken nothing depends on it; otherwise others are drawn, and all agree."""
+    one, first = in_ranks.run_case("all neighbours, early stopping"), ranks[0]
+    assert first["own draws"]["loss"] == pytest.approx(one["loss"], rel=1e-9)
+    assert first["other draws"] == ranks[1]["other draws"]
+    assert first["other draws"]["loss"] != pytest.approx(first["as it is"]["loss"], rel=1e-3)
+
+
+@pytest.mark.slow
 def test_errors_reach_all_processes_and_name_the_rank(ranks):
     first, second = (rank["refused"] for rank in ranks)
     assert first == second
