@@ -16,7 +16,7 @@ def write_files(folder: Path, ending: str = "csv", nodes: int = 300, edges: int 
     table = pl.DataFrame(
         {
             "id": ids,
-            "size": random.standard_normal(nodes) * 5 + 3 + 4 * label,
+            "size": random.standard_normal(nodes) + 3 + 4 * label,
             "flag": random.integers(0, 2, nodes),
             "colour": random.choice(["red", "blue", "dark green"], nodes),
             "since": [f"2020-01-{number % 28 + 1:02d}" for number in range(nodes)],

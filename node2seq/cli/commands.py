@@ -210,6 +210,8 @@ def _check_paths(flags: Any) -> None:
     """
     if isinstance(flags, EvaluateFlags | InfoFlags) and flags.run is not None and not flags.run.is_dir():
         raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")
+    if isinstance(flags, TrainFlags) and flags.store is not None and not flags.store.is_dir():
+        raise Node2SeqError(str(flags.store), "there is no such store", "Check the path")
     if isinstance(flags, DataConvertFlags):
         for path in (flags.edges, flags.nodes):
             if not path.exists():

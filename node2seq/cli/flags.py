@@ -139,6 +139,9 @@ class TrainFlags(GraphFlags):
         shown=False,
         positional=True,
     )
+    store: Path | None = flag(
+        None, "Folder of a graph on disk that `node2seq data convert` made.", shown="none", panel=_OWN
+    )
     model: str | None = flag(None, "Which model.", shown=_MODELS)
     metric: str | None = _metric()
     raw: bool = _raw()
@@ -306,7 +309,14 @@ class PredictFlags:
         shown=False,
     )
     edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")
-    nodes: Path | None = flag(None, "Nodes of a new graph.", shown="the graph of the run")
+    nodes: Path | None = flag(
+        None,
+        "Nodes of a new graph; of a run on a store, without --edges: the ids of those to predict.",
+        shown="the graph of the run",
+    )
+    sample: int | None = flag(
+        None, "Predict so many nodes of a store, drawn at random.", shown="all nodes", least=1
+    )
     source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_AS_TRAINED, panel=_NEW)
     target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_AS_TRAINED, panel=_NEW)
     id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_AS_TRAINED, panel=_NEW)

@@ -26,6 +26,7 @@ def predict(flags: PredictFlags) -> None:
         embeddings=flags.embeddings is not None,
         device=flags.device,
         say=step_teller(flags.as_json),
+        sample=flags.sample,
     )
     write_predictions(flags.out, prediction)
     if flags.embeddings is not None:

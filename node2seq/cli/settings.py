@@ -18,9 +18,10 @@ from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-from node2seq.train.batches import DEFAULT_FANOUT, hops_of_options
+from node2seq.train.batches import DEFAULT_BATCH_SIZE, DEFAULT_FANOUT, hops_of_options
 from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.settings import BatchSettings, option_types, parse_setting
+from node2seq.train.stored import fanout_for_store
 
 _READING = (
     "source",
@@ -59,12 +60,13 @@ def source_of(flags: GraphFlags) -> Source:
         nodes=_text(flags.nodes),
         label=flags.label,
         reading=reading,
+        store=_text(getattr(flags, "store", None)),
     )
 
 
 def lasting(source: Source) -> Source:
     """The source with paths that still mean the same files when a run is resumed from elsewhere."""
-    paths = {name: getattr(source, name) for name in ("root", "edges", "nodes")}
+    paths = {name: getattr(source, name) for name in ("root", "edges", "nodes", "store")}
     given = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
     return replace(source, **given)
 
@@ -88,12 +90,14 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
         source: The graph.
         labelled: Whether it is to be trained on.
     """
-    if source.name is None and source.edges is None and source.nodes is None:
+    if source.name is None and not source.files and source.store is None:
         raise Node2SeqError(
             "the graph",
             "it is missing",
             "Name a data set (`node2seq data list` shows them) or give --edges, --nodes and --label",
         )
+    if source.store is not None:
+        return _checked_store(source)
     if source.name is not None and source.files:
         raise Node2SeqError(
             f"the data set {source.name} and {source.files[0]}",
@@ -114,6 +118,23 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
     return source
 
 
+def _checked_store(source: Source) -> Source:
+    """Refuse a store beside another graph, and words on how to read files."""
+    other = source.name or (str(source.files[0]) if source.files else None)
+    if other is not None:
+        raise Node2SeqError(
+            f"{other} and the store {source.store}", "these are two graphs", "Give one of them"
+        )
+    misplaced = sorted(source.reading) + (["label"] if source.label else [])
+    if misplaced:
+        raise Node2SeqError(
+            f"{misplaced[0]} with the store {source.store}",
+            "it tells how to read files, and a store holds what `node2seq data convert` read",
+            "Leave it out, or convert the files again",
+        )
+    return source
+
+
 def read_file(given: TrainFlags) -> RecipeFile:
     """Read the settings file that the flags name, if they name one."""
     if given.config is None:
@@ -128,6 +149,10 @@ def read_file(given: TrainFlags) -> RecipeFile:
 def graph_of(given: TrainFlags, file: RecipeFile) -> Source:
     """The graph that flags and file name, and how to read it."""
     source = checked(_override(file.source, lasting(source_of(given))), labelled=True)
+    if source.store is not None and given.raw:
+        raise Node2SeqError(
+            "--raw with a store", "its features are scaled already", "Give it to `data convert`"
+        )
     if _first(given.variant, file.variant) == "directed":
         source = replace(source, reading={**source.reading, "directed": True})
     return standardized(source, given.raw)
@@ -150,6 +175,8 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
         data: The graph, if it was read: the defaults for one's own depend on its sizes and labels.
     """
     source = graph_of(given, file)
+    if source.store is not None and not (given.batch_size or file.batches.batch_size):
+        given = replace(given, batch_size=DEFAULT_BATCH_SIZE)
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
@@ -183,7 +210,10 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     if compared:
         second = _recipe(variant, compared, source.name, sizes, shared)
         baseline = RunConfig(**common, **second, batches=_batches(given, file, second, is_baseline=True))
-    return RunConfig(**common, **own, baseline=baseline, batches=_batches(given, file, own))
+    batches = _batches(given, file, own)
+    if source.store is not None and batches is not None and not (given.fanout or file.batches.fanout):
+        batches = replace(batches, fanout=fanout_for_store(len(batches.fanout)))
+    return RunConfig(**common, **own, baseline=baseline, batches=batches)
 
 
 def _batches(
@@ -223,7 +253,7 @@ def checked_metric(name: str) -> str:
 
 def _override(file: Source, flags: Source) -> Source:
     """The graph that the flags name; if they name none, that of the file, read as the flags say."""
-    if flags.name is not None or flags.files:
+    if flags.name is not None or flags.files or flags.store is not None:
         return flags
     given = {name: value for name, value in vars(flags).items() if value is not None}
     return replace(file, **{**given, "reading": {**file.reading, **flags.reading}})

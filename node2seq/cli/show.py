@@ -66,6 +66,7 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
     about = begun.graph.summary
     split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
+    components = "" if about.components is None else f"{about.components} components, "
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())
     counted = COUNTED.get(about.task)
     target, classes = f"{counted}: {_shorten(balance)}", f", {about.classes} {counted}"
@@ -73,8 +74,7 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
         target, classes = f"to predict: {described_target(about.target)}", ""
     line(
         f"[bold]{escape(begun.config.source.title)}[/]: {about.nodes} nodes, {about.edges} edges, "
-        f"{about.features} features{classes}; {about.components} components, "
-        f"{about.isolated} isolated nodes{homophily}"
+        f"{about.features} features{classes}; {components}{about.isolated} isolated nodes{homophily}"
     )
     line(f"{escape(target)}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
     for note in about.notes:

@@ -101,7 +101,8 @@ def _jobs(flags: TrainFlags, console: Console, processes: Processes) -> tuple[li
     if folder is None:
         file = read_file(flags)
         source = graph_of(flags, file)
-        data = read_source(source, step_teller(console.quiet)) if source.files else None
+        own = source.files or source.store is not None
+        data = read_source(source, step_teller(console.quiet)) if own else None
         config, how = make_config(flags, file, data), (flags.out, flags.resume, processes.restarted)
         todo = processes.share(lambda: _new_jobs(config, flags.runs, *how))
         seeds = range(config.seed, config.seed + len(todo))
@@ -121,7 +122,8 @@ def _run_to_resume(flags: TrainFlags) -> Path | None:
     name = flags.name
     if name is not None and _is_run(Path(name)):
         return Path(name)
-    if name is None and flags.edges is None and flags.nodes is None and flags.config is None:
+    given = (name, flags.edges, flags.nodes, flags.store, flags.config)
+    if all(value is None for value in given):
         return flags.out or _newest_run()
     if name is not None and (name not in NAMES or Path(name).is_dir()):
         raise Node2SeqError(name, "there is no run in this folder to resume", "Check the path")

@@ -251,6 +251,8 @@ def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
     summary = graph["summary"]
     keys = ("nodes", "edges", "features", "labelled", "components", "isolated", "largest_degree")
     about = {key.replace("_", " "): summary.get(key) for key in keys}
+    if about["components"] is None:  # of a graph on disk, they are not looked for
+        del about["components"]
     homophily = summary.get("homophily")
     about["homophily"] = "–" if homophily is None else f"{homophily:.2f}"
     counted = COUNTED.get(summary.get("task", CLASSIFICATION))

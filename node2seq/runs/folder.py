@@ -56,6 +56,7 @@ class Source:
         nodes: File of nodes.
         label: Column of ``nodes`` to predict.
         reading: Further arguments of ``node2seq.data.read_graph``.
+        store: Folder of a graph on disk, which ``node2seq data convert`` made.
     """
 
     name: str | None = None
@@ -64,11 +65,12 @@ class Source:
     nodes: str | None = None
     label: str | None = None
     reading: dict[str, Any] = field(default_factory=dict)
+    store: str | None = None
 
     @property
     def title(self) -> str:
         """A short name for folders and headings."""
-        return self.name or Path(self.nodes or self.edges or "graph").name.split(".")[0]
+        return self.name or Path(self.nodes or self.edges or self.store or "graph").name.split(".")[0]
 
     @property
     def carried(self) -> list[str]:
@@ -132,11 +134,13 @@ class RunConfig:
         return sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is written to files: nothing is said of mini-batches where there are none."""
+        """As it is written to files: nothing is said of mini-batches and stores where there are none."""
         values = asdict(self)
         for run in (values, values["baseline"]):
             if run is not None and run["batches"] is None:
                 del run["batches"]
+            if run is not None and run["source"]["store"] is None:
+                del run["source"]["store"]
         return values
 
     def _plainest(self) -> RunConfig:

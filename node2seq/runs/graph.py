@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data import Summary, load, normalize_features, read_graph, summarise
+from node2seq.data import Split, Summary, load, make_split, normalize_features, read_graph, summarise
 from node2seq.data.encoding import has_missing_words
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
+from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
@@ -37,6 +38,18 @@ class RunGraph:
     data: Data
     class_names: list[str]
     sha256: str
+    store: StoredGraph | None = None
+    """Where it lies, if it stays on disk; ``data`` has no edges then."""
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges there are."""
+        return self.data.num_edges if self.store is None else self.store.num_edges
+
+    def split(self, rule: str | None, seed: int) -> Split:
+        """The nodes of a run; of a graph on disk, labelled nodes in no part are not counted."""
+        split = make_split(self.data, rule, seed)
+        return split if self.store is None else replace(split, test_rest=split.test)
 
     @property
     def node_ids(self) -> list[Any]:
@@ -65,7 +78,7 @@ class RunGraph:
     @cached_property
     def summary(self) -> Summary:
         """Sizes, shape, and what was dropped or merged when it was read."""
-        return summarise(self.data)
+        return summarise(self.data) if self.store is None else self.store.summary
 
     def describe(self, source: Source) -> dict[str, Any]:
         """Return what config.json says of the graph."""
@@ -82,18 +95,42 @@ def open_graph(
     source: Source, row_normalize: bool = False, say: Say | None = None, data: Data | None = None
 ) -> RunGraph:
     """Read the graph that a run is trained on, unless ``data`` is what was read already."""
+    if source.store is not None:
+        store = StoredGraph(source.store)
+        return RunGraph(store.data(), store.class_names, store.sha256, store)
     return _ready(read_source(source, say) if data is None else copy.copy(data), row_normalize)
 
 
 def read_source(source: Source, say: Say | None = None) -> Data:
-    """Read a graph by name or from files."""
+    """Read a graph by name or from files; of one on disk, its labels."""
+    if source.store is not None:
+        store = StoredGraph(source.store)
+        if not store.has_labels:
+            raise Node2SeqError(
+                source.store,
+                "it was converted without a label",
+                "Convert the files again with --label COLUMN",
+            )
+        return store.data()
     if source.name is not None:
         return load(source.name, root=source.root, say=say, **source.reading)
     return read_graph(source.edges, source.nodes, source.label, say=say, **source.reading)
 
 
-def open_again(folder: RunFolder, say: Say | None = None) -> RunGraph:
-    """Read the graph of an existing run, and make sure that it is still the same."""
+def open_again(folder: RunFolder, say: Say | None = None, *, whole: bool = True) -> RunGraph:
+    """Read the graph of an existing run, and make sure that it is still the same.
+
+    Args:
+        folder: The run.
+        say: Called with a line before anything that takes a while.
+        whole: Whether it is needed in memory, which a graph on disk is not.
+    """
+    if whole and folder.run.source.store is not None:
+        raise Node2SeqError(
+            str(folder.path),
+            "its graph is a store on disk, and this reads the whole graph",
+            "Train on the files of a graph that fits into memory",
+        )
     graph = open_graph(source_as_read(folder), folder.run.row_normalize, say)
     check_same_graph(folder, graph)
     return graph

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from node2seq.data import Split, make_split
+from node2seq.data import Split
 from node2seq.environment import describe, memory_of, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
@@ -59,6 +59,7 @@ from node2seq.train.minibatch import BatchTrainer
 from node2seq.train.processes import Processes, check_divisible
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import BatchSettings
+from node2seq.train.stored import StoreTrainer, batches_for_store
 from node2seq.train.task import Task, task_for
 from node2seq.train.trainer import LOOK_EVERY, Trainer
 
@@ -304,13 +305,13 @@ class _Session:
     def _new_run(self, config: RunConfig) -> _NewRun:
         """A run that can be trained."""
         graph = self.graph
-        if graph.data.num_edges == 0:
+        if graph.num_edges == 0:
             raise Node2SeqError(
                 f"the graph {config.source.title}",
                 "it has no edges between different nodes",
                 "Give some, or train a model for tables instead",
             )
-        split = make_split(graph.data, config.split_rule, config.seed)
+        split = graph.split(config.split_rule, config.seed)
         assert isinstance(graph.data.y, torch.Tensor)
         known = (graph.data.get("schema") or {}).get("target")
         task = task_for(graph.data.y, split.train, config.settings.loss, known)
@@ -323,7 +324,9 @@ class _Session:
         check_model_size(network, config.options, channels, edge_dim, nodes, self.device)
         torch.manual_seed(config.seed)
         model = network.with_options(*channels, config.options, edge_dim).to(self.device)
-        if config.batches is None and self.alone:
+        if config.batches is None and graph.store is not None:
+            config = replace(config, batches=batches_for_store(model))
+        elif config.batches is None and self.alone:
             config = self._with_batches_if_needed(config, model)
         if config.batches is None:
             check_divisible(self.processes)
@@ -331,10 +334,11 @@ class _Session:
         else:
             check_batches(model, config.batches, carried_by(graph.data))
             check_processes(model, self.processes)
-        x, _, y = graph_tensors(model, graph.data, device=torch.device("cpu"))
-        if not self._new_models:  # the first: all runs have the same graph
-            check_features(x)
-        check_split(split_parts(split, y.device), y)
+        if graph.store is None:  # what is stored was checked when it was converted
+            x, _, y = graph_tensors(model, graph.data, device=torch.device("cpu"))
+            if not self._new_models:  # the first: all runs have the same graph
+                check_features(x)
+            check_split(split_parts(split, y.device), y)
         run = config.as_dict()
         # Name and options stand under "model", where anybody can build the model from; not twice.
         name, options = run.pop("model"), run.pop("options")
@@ -488,8 +492,12 @@ class _Session:
             )
         else:
             run = members[0].run
-            own = (models[0], self.graph.data, members[0].split, run.settings)
-            trainer = BatchTrainer(*own, batches, run.seed, self.processes)
+            own = (members[0].split, run.settings, batches, run.seed, self.processes)
+            if self.graph.store is None:
+                trainer = BatchTrainer(models[0], self.graph.data, *own)
+            else:
+                normal = run.row_normalize
+                trainer = StoreTrainer(models[0], self.graph.store, *own, row_normalize=normal)
         if state is not None:
             trainer.load_state_dict(state["fitter" if self.alone else "program"], state["seconds"])
         first = members[0]

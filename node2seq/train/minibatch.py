@@ -50,7 +50,7 @@ class BatchTrainer(Trainer):
         check_processes(model, self._processes)
         self._processes.copy_first_(model.state_dict().values())
         super().__init__(model, data, [split], [settings], capture=False)
-        train = self.runs[0].nodes["train"].cpu()
+        train = self._ids(self.runs[0].nodes["train"]).cpu()
         self._batches = MiniBatches(self._graph, train, batches, seed, self._processes)
 
     def _read_graph(self, data: Data) -> None:
@@ -60,6 +60,10 @@ class BatchTrainer(Trainer):
         assert isinstance(self.model, Network)
         self._graph = BatchGraph.of(self.model, data)
         self.y = y.to(next(self.model.parameters()).device)
+
+    def _ids(self, places: Tensor) -> Tensor:
+        """The ids of nodes by their places among those that the trainer knows: here all of them."""
+        return places
 
     def _train_epoch(self) -> Tensor:
         device, views = self.y.device, self.runs[0].settings.views

@@ -67,6 +67,8 @@ class Objective:
 
     def __init__(self, train: Part, settings: Sequence[TrainSettings]) -> None:
         self.train = train
+        self.ids: Tensor | None = None
+        """The ids of the nodes that ``train`` and ``y`` number, ascending; None: their numbers."""
         device = train.nodes.device
         self._weight = torch.stack(
             [
@@ -103,7 +105,8 @@ class Objective:
             y: The labels of all nodes.
         """
         taken = copy.copy(self)
-        taken.train = Part([torch.arange(nodes.numel(), device=y.device)], y[nodes], self.train.task)
+        own = y[self._places(nodes)]
+        taken.train = Part([torch.arange(nodes.numel(), device=y.device)], own, self.train.task)
         taken._weight = self._weight_of(nodes)
         return taken
 
@@ -123,7 +126,10 @@ class Objective:
 
     def _weight_of(self, nodes: Tensor) -> Tensor:
         ordered, place = self.train.nodes[0].sort()
-        return self._weight[:, place[torch.searchsorted(ordered, nodes)]]
+        return self._weight[:, place[torch.searchsorted(ordered, self._places(nodes))]]
+
+    def _places(self, nodes: Tensor) -> Tensor:
+        return nodes if self.ids is None else torch.searchsorted(self.ids, nodes)
 
     def _supervised(self, logits: Tensor) -> Tensor:
         logits = self.train.of(logits)

@@ -147,13 +147,13 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, monkeypatch):
 def test_a_disk_that_is_full_for_duckdb_is_said_too(tmp_path: Path):
     """Files of the process may not grow past a limit, which DuckDB meets first."""
     resource = pytest.importorskip("resource")
-    edges, nodes = write_files(tmp_path, nodes=20_000, edges=200_000)
+    edges, nodes = write_files(tmp_path, nodes=5_000, edges=40_000)
     code = f"""
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 from node2seq.data.convert import Request, convert
 from node2seq.errors import Node2SeqError
-resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, {resource.RLIM_INFINITY}))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, {resource.RLIM_INFINITY}))
 try:
     convert(Request({str(edges)!r}, {str(nodes)!r}, "kind"), {str(tmp_path / "store")!r})
 except Node2SeqError as error:

@@ -1,0 +1,225 @@
+"""Training on a graph that stays on disk: mini-batches, and figures from drawn neighbours.
+
+An exact pass over such a graph would keep a table of all nodes for each layer. So the nodes of the split are
+measured as they are trained on: with as many neighbours as the batches draw, the same in each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from node2seq.data.loading import normalize_features
+from node2seq.data.sampler import SeedBatches, batch_loader
+from node2seq.data.store import StoredGraph
+from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.whole import Whole
+from node2seq.nn.models.network import Network, hops_of_network
+from node2seq.train.batches import DEFAULT_BATCH_SIZE, DEFAULT_FANOUT, BatchGraph
+from node2seq.train.inputs import SplitLike, check_split, split_parts
+from node2seq.train.measured import Measured
+from node2seq.train.minibatch import BatchTrainer
+from node2seq.train.processes import Processes
+from node2seq.train.settings import BatchSettings, TrainSettings
+from node2seq.train.task import Task
+from node2seq.train.trainer import infer
+
+# What is measured is drawn apart from the batches of every epoch.
+_MEASURED = -1
+# By default, about so many nodes are read for each seed node.
+_NODES_PER_SEED = 128
+
+
+def fanout_for_store(hops: int) -> tuple[int, ...]:
+    """How many neighbours are drawn for each hop where nobody says: fewer, the more hops there are."""
+    return (min(DEFAULT_FANOUT, round(_NODES_PER_SEED ** (1 / max(hops, 1)))),) * max(hops, 1)
+
+
+def batches_for_store(model: nn.Module) -> BatchSettings:
+    """The mini-batches of a graph on disk where nobody gave sizes."""
+    return BatchSettings(DEFAULT_BATCH_SIZE, fanout_for_store(hops_of_network(model)))
+
+
+@dataclass(frozen=True)
+class _Features:
+    """Reads the features of nodes; their rows may be divided by their sums."""
+
+    store: StoredGraph
+    row_normalize: bool
+
+    def __call__(self, nodes: Tensor) -> Tensor:
+        x = self.store.features(nodes)
+        return normalize_features(x) if self.row_normalize else x
+
+
+def graph_on_disk(model: nn.Module, store: StoredGraph, row_normalize: bool = False) -> BatchGraph:
+    """A stored graph as mini-batches read it; of each node, only its degree is in memory.
+
+    Args:
+        model: What reads it.
+        store: The graph.
+        row_normalize: Divide each node's features by their sum.
+    """
+    into, out = store.degrees(torch.arange(store.num_nodes))
+    own = torch.full((1,), float(getattr(model, "self_loops", True)), dtype=torch.float64)
+    whole = Whole(into, out, own.expand(store.num_nodes))
+    return BatchGraph(store.colptr, store.row, _Features(store, row_normalize), {}, whole)
+
+
+@torch.no_grad()
+def infer_by_batches(
+    call: Callable[..., Tensor],
+    graph: BatchGraph,
+    nodes: Tensor,
+    batches: BatchSettings,
+    seed: int,
+    device: torch.device,
+) -> Tensor:
+    """What a network gives for some nodes from drawn neighbours, [nodes, outputs].
+
+    Args:
+        call: The network, or its ``embed``, in evaluation mode.
+        graph: The graph.
+        nodes: Their ids.
+        batches: How many neighbours are drawn.
+        seed: What is drawn is a function of it and the nodes.
+        device: Where to compute.
+    """
+    sampler = graph.sampler(batches.fanout, seed)
+    sampler.epoch = _MEASURED
+    order = SeedBatches(nodes, batches.batch_size, seed, shuffle=False)
+    found = []
+    for part, x in batch_loader(sampler, order, graph.read, workers=batches.workers):
+        part = part.to(device)
+        found.append(call(x.to(device), part.edges, n_id=part.n_id)[part.seeds])
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """A split by places among the nodes that it names."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+class StoreTrainer(BatchTrainer):
+    """Trains one network on a graph that stays on disk; it knows the nodes of the split alone.
+
+    Args:
+        model: A network of this package.
+        store: The graph.
+        split: The nodes of the run.
+        settings: How it is trained.
+        batches: The sizes of the batches.
+        seed: What is drawn is a function of it, the epoch and the nodes.
+        processes: Those that train this run together.
+        row_normalize: Divide each node's features by their sum.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        store: StoredGraph,
+        split: SplitLike,
+        settings: TrainSettings,
+        batches: BatchSettings,
+        seed: int = 0,
+        processes: Processes | None = None,
+        *,
+        row_normalize: bool = False,
+    ) -> None:
+        parts = split_parts(split, torch.device("cpu"))
+        check_split(parts, store.y)
+        self.nodes = torch.cat(list(parts.values())).sort().values
+        places = _Places(**{name: torch.searchsorted(self.nodes, part) for name, part in parts.items()})
+        # The test nodes are not looked at before training has ended.
+        self._shown = torch.cat([places.train, places.val]).sort().values
+        self._sizes, self._seed = batches, seed
+        self._graph = graph_on_disk(model, store, row_normalize)
+        super().__init__(model, Data(y=store.y[self.nodes]), places, settings, batches, seed, processes)
+
+    def _read_graph(self, data: Data) -> None:
+        assert isinstance(data.y, Tensor)
+        self.edge_values = {}
+        self.y = data.y.to(next(self.model.parameters()).device)
+
+    def _build(self) -> None:
+        super()._build()
+        self._objective.ids = self.nodes.to(self.y.device)
+
+    def _ids(self, places: Tensor) -> Tensor:
+        return self.nodes[places.cpu()]
+
+    def finish(self) -> None:
+        """Put the best weights into the model; from now on the test nodes are looked at."""
+        super().finish()
+        self._shown = torch.arange(self.nodes.numel())
+
+    def logits(self) -> Tensor:
+        """What validation sees now, [1, nodes of the split, classes]."""
+        device = self.y.device
+        drawn = (self._graph, self.nodes[self._shown], self._sizes, self._seed, device)
+        with self._averages.in_place():
+            rows = infer(self.model, infer_by_batches, self.model, *drawn)
+        found = rows.new_zeros(1, self.nodes.numel(), rows.size(-1))
+        found[0, self._shown.to(device)] = rows
+        return found
+
+
+def evaluate_store(
+    model: nn.Module,
+    graph: BatchGraph,
+    y: Tensor,
+    parts: Mapping[str, Tensor],
+    task: Task,
+    batches: BatchSettings,
+    seed: int,
+) -> dict[str, Measured]:
+    """Measure ``model`` on sets of labelled nodes of a graph on disk, which may overlap.
+
+    Args:
+        model: What is measured.
+        graph: What :func:`graph_on_disk` gives.
+        y: The labels of all nodes.
+        parts: The nodes of each set.
+        task: What is predicted.
+        batches: How many neighbours are drawn.
+        seed: That of the run.
+    """
+    for name, index in parts.items():
+        check_split({name: index}, y)
+    nodes = torch.cat(list(parts.values())).unique()
+    device = next(model.parameters()).device
+    outputs = infer(model, infer_by_batches, model, graph, nodes, batches, seed, device)
+    found = {}
+    for name, index in parts.items():
+        places = torch.searchsorted(nodes, index).to(device)
+        found[name] = task.measure(outputs[places], y[index].to(device))
+    return found
+
+
+def predict_store(
+    model: nn.Module,
+    graph: BatchGraph,
+    nodes: Tensor,
+    batches: BatchSettings,
+    seed: int,
+    *,
+    embed: bool = False,
+) -> Tensor:
+    """What ``model`` gives for some nodes of a graph on disk, or their embeddings."""
+    call = model
+    if embed:
+        if not isinstance(model, Network):
+            raise Node2SeqError(
+                f"the model {type(model).__name__}", "it has no embed method", "Use a model of this package"
+            )
+        call = model.embed
+    device = next(model.parameters()).device
+    return infer(model, infer_by_batches, call, graph, nodes, batches, seed, device)
