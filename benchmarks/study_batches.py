@@ -129,12 +129,11 @@ def _figures(rows: Sequence[dict[str, Any]], *case: str) -> dict[int, float]:
     return {row["seed"]: 100 * row["test"] for row in found}
 
 
-def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Replace the table of the page."""
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    after = rest.partition(END)[2]
-    write_bytes(page, f"{before}{START}\n{table(rows)}\n{END}{after}".encode())
+def write_between(page: Path, start: str, end: str, text: str) -> None:
+    """Replace what stands between two marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(start)
+    after = rest.partition(end)[2]
+    write_bytes(page, f"{before}{start}\n{text}\n{end}{after}".encode())
     print(page)
 
 
@@ -158,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = pick_device(options.device)
     rows = Rows(options.rows, device, options.commit)
     if options.stage == "page":
-        write_page(options.page, rows.known)
+        write_between(options.page, START, END, table(rows.known))
     else:
         measure(options.graphs, rows, device, options)
 

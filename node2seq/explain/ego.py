@@ -31,11 +31,12 @@ class Reach(NamedTuple):
 def reach_of(model: nn.Module) -> Reach:
     """From how far a model reads: the hops of its layers one after the other.
 
-    A fixed order by degree or at random depends on the whole graph. Layers that read the same edges
-    backwards stand beside the others, not behind them.
+    A fixed order by degree or at random, and candidates that are drawn, depend on the whole graph. Layers
+    that read the same edges backwards stand beside the others, not behind them.
     """
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    if any(isinstance(layer, Node2SeqConv) and layer.order in ("degree", "random") for layer in layers):
+    own = [layer for layer in layers if isinstance(layer, Node2SeqConv)]
+    if any(layer.order in ("degree", "random") or layer.max_candidates is not None for layer in own):
         return Reach(None, False)
     flows = {layer.flow for layer in layers}
     beside = model.layers_beside() if isinstance(model, Network) else []

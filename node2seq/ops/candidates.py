@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.dispatch import compiled_loops
+from node2seq.ops.dropout import pair_word
 from node2seq.ops.sequences import Rows, Sequences, lasting
 
 # A block's reach is marked in a [rows, N] table of bytes, and a hop touches at most this many edges at once.
 _MARKS_PER_BLOCK = 2**25
 _EDGES_PER_BLOCK = 2**23
+_WALKS_PER_BLOCK = 2**22
 # On a GPU a block costs a dozen launches and some waits, whatever its size.
 _LARGER_ON_GPU = 8
 # Candidates do not change while a graph is trained on: lists up to 2^27 entries (2 GiB) are kept, or on a GPU
@@ -110,6 +112,50 @@ class Candidates:
             yield block, Sequences(Rows.from_lengths(found.sum(1)), index, nodes)
 
 
+class DrawnCandidates(Candidates):
+    """Some of the candidates of every node: where random walks of two to ``hops`` edges against the edges'
+    direction end, drawn once and kept.
+
+    A node that many paths lead from is drawn more often than others. The same graph gives the same walks.
+
+    Args:
+        sequences (Sequences): The neighbours of each node in a square graph.
+        hops (int): The largest number of edges of a walk.
+        walks (int): How many walks start at each node; it has at most as many candidates.
+    """
+
+    def __init__(self, sequences: Sequences, hops: int, walks: int) -> None:
+        super().__init__(sequences, hops)
+        self.walks = walks
+
+    def _list(self) -> Sequences:
+        sequences, nodes = self.sequences, max(self.sequences.num_sources, 1)
+        rows = torch.arange(sequences.rows.num_rows, device=sequences.index.device)
+        near = (sequences.rows.target * nodes + sequences.index).sort().values
+        found = []
+        for block in rows.split(max(_WALKS_PER_BLOCK // self.walks, 1)):
+            pair = (block[:, None] * nodes + self._walk(block)).flatten().unique()
+            place = torch.searchsorted(near, pair).clamp_(max=max(near.numel() - 1, 0))
+            is_near = near[place] == pair if near.numel() else torch.zeros_like(pair, dtype=torch.bool)
+            found.append(pair[~is_near & (pair // nodes != pair % nodes)])
+        pairs = torch.cat(found) if found else rows
+        lengths = torch.bincount(pairs // nodes, minlength=rows.numel())
+        return Sequences(Rows.from_lengths(lengths), pairs % nodes, sequences.num_sources)
+
+    def _walk(self, start: Tensor) -> Tensor:
+        """Where the walks of some nodes end, [n, walks]; at once where a node has no neighbours."""
+        rows, index = self.sequences.rows, self.sequences.index
+        number = torch.arange(self.walks, device=start.device)
+        steps = 2 + number % (self.hops - 1)
+        at = start[:, None].expand(-1, self.walks)
+        for step in range(self.hops if index.numel() else 0):
+            first, length = rows.ptr[at], rows.length()[at]
+            word = pair_word(number.new_full((), step), start[:, None], number).long()
+            chosen = (first + word % length.clamp(min=1)).clamp(max=index.numel() - 1)
+            at = torch.where((step < steps) & (length > 0), index[chosen], at)
+        return at
+
+
 class CopiedCandidates(Candidates):
     """The candidates within the disjoint union of several copies of a graph, by the lists of one.
 
@@ -139,14 +185,17 @@ class CopiedCandidates(Candidates):
                 yield block + offset, moved
 
 
-def candidates_of(sequences: Sequences, hops: int) -> Candidates:
-    """Who lies within so many hops of each node of a square graph; found once and kept with it."""
-    if hops not in sequences.candidates:
+def candidates_of(sequences: Sequences, hops: int, max_candidates: int | None = None) -> Candidates:
+    """Who lies within so many hops of each node of a square graph, or some of them; found once and kept."""
+    wanted = hops, max_candidates
+    if wanted not in sequences.candidates:
         # What is kept must not hold its keeper: both would outlive the graph.
         twin = copy.copy(sequences)
         twin.candidates = {}
-        sequences.candidates[hops] = Candidates(twin, hops)
-    return sequences.candidates[hops]
+        all_of_them = max_candidates is None
+        found = Candidates(twin, hops) if all_of_them else DrawnCandidates(twin, hops, max_candidates)
+        sequences.candidates[wanted] = found
+    return sequences.candidates[wanted]
 
 
 def most_kept(device: torch.device) -> int:

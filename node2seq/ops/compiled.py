@@ -48,6 +48,7 @@ class Call(NamedTuple):
     carried: str = ""  # what edges carry: the last of the given tensors, by name
     num_ranks: int = 0
     sources: Tensor | None = None  # the source of each entry, where it is not the graph's own
+    max_candidates: int = 0  # 0: all
 
     def edges(self, *values: Tensor) -> EdgeValues | None:
         """What edges carry."""
@@ -72,6 +73,7 @@ class Call(NamedTuple):
             hops=self.hops,
             threshold=self.number if self.threshold is None else self.threshold,
             joint=self.joint,
+            max_candidates=self.max_candidates or None,
             order=self.order,
             seed=self.seed,
             edges=edges,
@@ -151,7 +153,8 @@ class Call(NamedTuple):
 _CALL = (
     "str function, str backend, SymInt[] graph, Tensor edge_index, Tensor[] given, bool[] wants, "
     "float number, str readout, str order, int hops, bool joint, "
-    "Tensor? threshold, Tensor? query, Tensor? seed, str carried, int num_ranks, Tensor? sources"
+    "Tensor? threshold, Tensor? query, Tensor? seed, str carried, int num_ranks, Tensor? sources, "
+    "int max_candidates"
 )
 
 
@@ -370,6 +373,7 @@ class CompiledBackend:
         hops: int,
         threshold: float | Tensor,
         joint: bool,
+        max_candidates: int | None,
         order: str,
         seed: Tensor | None,
         edges: EdgeValues | None,
@@ -383,6 +387,7 @@ class CompiledBackend:
             order=order,
             hops=hops,
             joint=joint,
+            max_candidates=max_candidates or 0,
             threshold=None if is_number else threshold,
             query=None if query is key else query.detach(),
             seed=seed,

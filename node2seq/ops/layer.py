@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._decomp import register_decomposition
 
+from node2seq.errors import Node2SeqError
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
@@ -34,6 +35,7 @@ def rank(
     hops: int = 1,
     threshold: float | Tensor = 0.0,
     joint: bool = True,
+    max_candidates: int | None = None,
     order: str = "attention",
     seed: Tensor | None = None,
     edges: EdgeValues | None = None,
@@ -49,6 +51,8 @@ def rank(
         hops (int): ℓ; with one hop nothing is selected.
         threshold (float or torch.Tensor): β; one for all, one for each run, [R], or one for each target, [N].
         joint (bool): Whether to rank the chosen as a whole, or locals before non-locals.
+        max_candidates (int, optional): From how many nodes further away each target chooses at most; from all
+            if not given.
         order (str): What the chosen are sorted by: ``attention``, ``degree``, ``random``, or a number on each
             edge, ``edge`` with self entries first and ``edge-self-last`` with these last.
         seed (torch.Tensor, optional): What a random order is drawn with: one for all, or each run's, [R].
@@ -67,7 +71,9 @@ def rank(
     if isinstance(backend, str):
         backend = choose_backend(backend, key)
     if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
-        return backend.trace_rank(query, key, union, hops, threshold, joint, order, seed, edges)
+        return backend.trace_rank(
+            query, key, union, hops, threshold, joint, max_candidates, order, seed, edges
+        )
     with torch.no_grad():
         if order.startswith("edge") and edges is not None and hops == 1:
             ranking = _rank_by_edges(backend, given, key, sequences, union, order, edges)
@@ -75,12 +81,18 @@ def rank(
             ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
         elif hops == 1:
             ranking = _score_and_rank(backend, given, key, sequences, union, edges)
+        elif max_candidates is not None and (torch.compiler.is_compiling() or is_transformed()):
+            raise Node2SeqError(
+                f"max_candidates={max_candidates} in what is exported, or in a transform of torch.func",
+                "candidates are drawn outside of it",
+                "Leave max_candidates out, or use torch.compile instead",
+            )
         elif torch.compiler.is_compiling():
             ranking = _select_exported(query, key, union, hops, threshold, joint)
         elif is_transformed():
             ranking = _select_densely(query, key, union, hops, threshold, joint)
         else:
-            candidates = candidates_of(sequences, hops).copies(runs)
+            candidates = candidates_of(sequences, hops, max_candidates).copies(runs)
             choose = getattr(backend, "select", None) if edges is None else None
             if choose is None:
                 added = None if edges is None else edges.score(given, sequences)

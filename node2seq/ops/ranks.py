@@ -43,6 +43,7 @@ def soft_ranks(
     hops: int = 1,
     threshold: float | Tensor = 0.0,
     joint: bool = True,
+    max_candidates: int | None = None,
     edges: EdgeValues | None = None,
     backend: Any = "auto",
 ) -> Ranks:
@@ -60,6 +61,7 @@ def soft_ranks(
         hops (int): ℓ; see :func:`node2seq.ops.rank`.
         threshold (float or torch.Tensor): β; see :func:`node2seq.ops.rank`.
         joint (bool): Whether the selected are ranked as a whole; see :func:`node2seq.ops.rank`.
+        max_candidates (int, optional): See :func:`node2seq.ops.rank`.
         edges (EdgeValues, optional): What edges carry; their attributes have as many channels as ``key``.
         backend (str or module): The user's choice, or what :func:`choose_backend` made of it.
     """
@@ -68,6 +70,7 @@ def soft_ranks(
         backend = choose_backend(backend, flat)
     union = sequences.copies(key.size(0) if key.dim() == 3 else 1)
     how: dict[str, Any] = {"hops": hops, "threshold": threshold, "joint": joint, "edges": edges}
+    how["max_candidates"] = max_candidates
 
     def ranked() -> Ranking:
         return rank(query.detach(), key.detach(), sequences, **how, backend=backend)

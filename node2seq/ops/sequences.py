@@ -106,7 +106,8 @@ class Sequences:
         self.num_sources = num_sources
         self.origin = origin
         self.plans: dict[str, Any] = {}  # what a backend keeps with the graph, by its name
-        self.candidates: dict[int, Any] = {}  # who lies within several hops, by their number
+        # Who lies within several hops, by their number and how many are drawn.
+        self.candidates: dict[tuple[int, int | None], Any] = {}
         self._gcn_weights: dict[torch.dtype, Tensor] = {}
         self._copies: dict[int, Sequences] = {}
         self._positions: Sequences | None = None

@@ -15,6 +15,7 @@ from node2seq.benchmarking.determinism import MODEL_CASES
 from node2seq.benchmarking.layers import COMPILED
 from node2seq.benchmarking.rows import StoredRow, read_rows
 from node2seq.data import load
+from node2seq.storage import read_lines
 
 ROOT = Path(__file__).parents[2]
 
@@ -167,3 +168,23 @@ def test_the_study_of_batches_trains_both_arms_and_writes_its_table(
     assert text.splitlines()[-3].endswith("| 2 |")
     assert "old" not in text
     assert text.endswith("<!-- end of rows -->\nAfter.\n")
+
+
+def test_the_study_of_candidates_writes_its_table(
+    tmp_path: Path, load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+):
+    script = load_script("study_candidates")
+    monkeypatch.setattr(script, "SETS", {})
+    monkeypatch.setattr(script, "LARGE", (300, 1_500))
+    rows, page = tmp_path / "rows.jsonl", tmp_path / "page.md"
+    script.main(["measure", "--rows", str(rows), "--device", "cpu"])
+    found = list(read_lines(rows))
+    assert [row["walks"] for row in found] == [16, 64, 256]
+    same, score = ([row[name] for row in found] for name in ("same", "score"))
+    assert 0 < same[0] < same[1] < same[2] <= 1
+    assert 0 < score[0] < score[2] <= 1
+    assert found[0]["drawn"] < found[2]["drawn"] <= found[2]["candidates"]
+    page.write_text(f"Before.\n{script.START}\nold\n{script.END}\nAfter.\n")
+    script.main(["page", "--rows", str(rows), "--page", str(page)])
+    assert "| random, 300 nodes |" in page.read_text()
+    assert "old" not in page.read_text()

@@ -63,6 +63,17 @@ def check_options(
             "it is the number of attributes of each edge",
             "Pass a whole number from 1 up, -1 to take it from the first input, or None",
         )
+    most = options["max_candidates"]
+    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+        raise Node2SeqError(
+            f"max_candidates={most!r}",
+            "it is how many nodes further away are looked at for each node",
+            "Pass a whole number from 1 up, or None for all of them",
+        )
+    if most is not None and options["hops"] == 1:
+        raise Node2SeqError(
+            f"max_candidates={most} with hops=1", "no nodes further away are looked at", "Pass hops=2 or more"
+        )
     for name, choices in CHOICES.items():
         check_choice(name, options[name], choices)
     if options["self_position"] != "first" and options["order"] != "edge":

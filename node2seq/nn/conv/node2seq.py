@@ -110,6 +110,9 @@ class Node2SeqConv(RankLayer):
             (default: :obj:`"projected"`)
         nonlocal_order (str): With several hops, rank all chosen nodes together (:obj:`"joint"`) or neighbours
             before the others (:obj:`"local-first"`). (default: :obj:`"joint"`)
+        max_candidates (int, optional): With several hops: from how many nodes further away each node chooses
+            at most, where all of them would take too long. They are the ends of as many random walks, drawn
+            once for a graph. (default: :obj:`None`)
         order (str): What the chosen neighbours are sorted by: :obj:`"attention"`, as above;
             :obj:`"degree"`, a fixed order by the number of sequences that a node stands in, ties by these
             sequences' lengths together, then by id, like the node ranking of PATCHY-SAN; :obj:`"random"`,
@@ -168,6 +171,7 @@ class Node2SeqConv(RankLayer):
         threshold: float = 0.0,
         root: str = "projected",
         nonlocal_order: str = "joint",
+        max_candidates: int | None = None,
         order: str = "attention",
         self_position: str = "first",
         taps: str = "full",
@@ -194,6 +198,7 @@ class Node2SeqConv(RankLayer):
             readout=readout,
             root=root,
             nonlocal_order=nonlocal_order,
+            max_candidates=max_candidates,
             order=order,
             self_position=self_position,
             taps=taps,
@@ -206,7 +211,7 @@ class Node2SeqConv(RankLayer):
         self._source, self._target = (0, 1) if self.flow == "source_to_target" else (1, 0)
         self.in_channels = in_channels if isinstance(in_channels, int) else tuple(in_channels)
         self.out_channels, self.kernel_size = out_channels, kernel_size
-        self.readout, self.hops = readout, hops
+        self.readout, self.hops, self.max_candidates = readout, hops, max_candidates
         self.threshold: float | Tensor = float(threshold)  # or one for each of R runs, [R]
         self.root, self.taps, self.edge_dim = root, taps, edge_dim
         self.order, self.self_position, self.nonlocal_order = order, self_position, nonlocal_order
@@ -355,6 +360,7 @@ class Node2SeqConv(RankLayer):
             # Traced where nobody reads it, it would be one of the compiled graph's inputs all the same.
             threshold=self.threshold if self.hops > 1 else 0.0,
             joint=self.nonlocal_order == "joint",
+            max_candidates=self.max_candidates,
             order="edge-self-last" if self.self_position == "last" else self.order,
             seed=self.order_seed,
             edges=edges,

@@ -16,6 +16,7 @@ class RankLayer(SequenceMessages):
     hops: int
     threshold: float | Tensor
     nonlocal_order: str
+    max_candidates: int | None
     backend: str
     temperature: float
     heads: int
@@ -52,6 +53,7 @@ class RankLayer(SequenceMessages):
             hops=self.hops,
             threshold=threshold_of_heads(self.threshold, heads) if self.hops > 1 else 0.0,
             joint=self.nonlocal_order == "joint",
+            max_candidates=self.max_candidates,
             edges=edges,
             backend=self.backend,
         )

@@ -14,7 +14,8 @@ from node2seq.nn.models.network import OF_RANKS, Edges, ThreeLayers, convolve
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "none": lambda x: x}
 # The options that the layer takes by the same names, besides the backend.
 OF_LAYER = (
-    *("kernel_size", "readout", "hops", "threshold", "root", "nonlocal_order", "order", "taps"),
+    *("kernel_size", "readout", "hops", "threshold", "root", "nonlocal_order", "max_candidates", "order"),
+    "taps",
     *OF_RANKS,
 )
 
@@ -31,6 +32,7 @@ class Node2SeqOptions:
     threshold: float = 0.0
     root: Literal["projected", "input", "none"] = "projected"
     nonlocal_order: Literal["joint", "local-first"] = "joint"
+    max_candidates: int | None = None
     order: Literal["attention", "degree", "random", "edge"] = "attention"
     taps: Literal["full", "depthwise", "scalar"] = "full"
     soft: bool | None = None
@@ -88,6 +90,8 @@ class Node2Seq(ThreeLayers):
             (default: :obj:`"projected"`)
         nonlocal_order (str): :obj:`"joint"` or :obj:`"local-first"`; see :class:`Node2SeqConv`.
             (default: :obj:`"joint"`)
+        max_candidates (int, optional): From how many nodes further away each node chooses at most; see
+            :class:`Node2SeqConv`. (default: :obj:`None`)
         order (str): What its neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"`,
             :obj:`"random"` or :obj:`"edge"`; see :class:`Node2SeqConv`. (default: :obj:`"attention"`)
         taps (str): What each tap of its convolution is: :obj:`"full"`, :obj:`"depthwise"` or

@@ -133,6 +133,7 @@ class ResidualNode2SeqOptions(ResidualOptions):
     readout: Literal["max", "mean", "sum", "ranks"] = "max"
     hops: int = 1
     threshold: float = 0.0
+    max_candidates: int | None = None
     order: Literal["attention", "degree", "random", "edge"] = "attention"
     taps: Literal["full", "depthwise", "scalar"] = "full"
     soft: bool | None = None
@@ -164,6 +165,8 @@ class ResidualNode2Seq(ResidualNetwork):
             (default: :obj:`"max"`)
         hops (int): How far away neighbours may be. (default: :obj:`1`)
         threshold (float): The score a neighbour has to exceed to stay. (default: :obj:`0.0`)
+        max_candidates (int, optional): From how many nodes further away each node chooses at most; see
+            :class:`Node2SeqConv`. (default: :obj:`None`)
         order (str): What neighbours are sorted by: :obj:`"attention"`, :obj:`"degree"`, :obj:`"random"`, or
             the number on each edge that is passed as ``edge_order``, :obj:`"edge"`.
             (default: :obj:`"attention"`)
@@ -185,8 +188,8 @@ class ResidualNode2Seq(ResidualNetwork):
     carried = ("edge_weight", "edge_attr", "edge_order")
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
-        names = ("kernel_size", "readout", "hops", "threshold", "order", "taps", "backend", *OF_RANKS)
-        own = {name: getattr(options, name) for name in names}
+        names = ("kernel_size", "readout", "hops", "threshold", "max_candidates", "order", "taps", "backend")
+        own = {name: getattr(options, name) for name in (*names, *OF_RANKS)}
         return Node2SeqConv(channels, channels, edge_dim=self.edge_dim, bias=False, **own)
 
 

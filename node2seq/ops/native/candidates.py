@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from node2seq.ops.candidates import Candidates, most_kept
+from node2seq.ops.candidates import Candidates, DrawnCandidates, most_kept
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import cut_evenly, plan_of, run
 from node2seq.ops.sequences import Sequences, lasting
@@ -55,9 +55,18 @@ def lists_of(candidates: Candidates) -> Lists | None:
     """The lists of a graph, kept with its candidates; none where they are too many to keep."""
     if "native" not in candidates.plans:
         with lasting():
-            most = most_kept(candidates.sequences.index.device)
-            candidates.plans["native"] = find_lists(candidates.sequences, candidates.hops, most)
+            candidates.plans["native"] = _make_lists(candidates)
     return candidates.plans["native"]
+
+
+def _make_lists(candidates: Candidates) -> Lists | None:
+    if isinstance(candidates, DrawnCandidates):
+        drawn = candidates.listed()
+        assert drawn is not None
+        index = drawn.index.to(plan_of(candidates.sequences).dtype)
+        return Lists(drawn.rows.ptr, index, cut_evenly(drawn.rows.ptr))
+    most = most_kept(candidates.sequences.index.device)
+    return find_lists(candidates.sequences, candidates.hops, most)
 
 
 def _running_total(count: Tensor) -> Tensor:

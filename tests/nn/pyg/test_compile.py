@@ -84,6 +84,7 @@ LAYERS = {
     "sum": lambda: layer(readout="sum", kernel_size=5),
     "two hops": lambda: layer(hops=2, threshold=0.5),
     "local first": lambda: layer(hops=3, threshold=0.5, nonlocal_order="local-first", add_self_loops=False),
+    "drawn candidates": lambda: layer(hops=2, threshold=0.5, max_candidates=3),
     "by degree": lambda: layer(order="degree"),
     "ranks": lambda: layer(readout="ranks", heads=2, hops=2, threshold=0.5),
     "hard ranks": lambda: stack([layer(readout="ranks", soft=False, seed=seed) for seed in (1, 2)]),

@@ -55,6 +55,15 @@ CONSTRUCTION = [
         "nonlocal_order='last': there is no such choice. Choose one of 'joint', 'local-first'.",
     ),
     (
+        {"hops": 2, "max_candidates": 0},
+        "max_candidates=0: it is how many nodes further away are looked at for each node. "
+        "Pass a whole number from 1 up, or None for all of them.",
+    ),
+    (
+        {"max_candidates": 8},
+        "max_candidates=8 with hops=1: no nodes further away are looked at. Pass hops=2 or more.",
+    ),
+    (
         {"order": "age"},
         "order='age': there is no such choice. Choose one of 'attention', 'degree', 'random', 'edge'.",
     ),

@@ -1,0 +1,125 @@
+"""How much does a choice among drawn candidates differ from the exact one? Two hops, some numbers of walks.
+
+    python benchmarks/study_candidates.py measure    # Chameleon, Squirrel, Actor and a random graph with hubs
+    python benchmarks/study_candidates.py page       # the table of docs/large-graphs.md
+
+Scores are those of a layer before training: random projections of the features. Rows go to
+``results/candidates.jsonl``. Needs torch, torch_geometric and numpy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from choose_defaults import Rows
+from script import argument_parser
+from study_batches import write_between
+from torch import Tensor
+
+from node2seq import ops
+from node2seq.benchmarking.layers import power_law
+from node2seq.data import load
+from node2seq.environment import pick_device
+from node2seq.nn.conv.inputs import sequences_of
+from node2seq.ops.candidates import candidates_of
+
+HOPS, CHANNELS = 2, 64
+WALKS = (16, 64, 256)
+SETS = {"chameleon": "Chameleon", "squirrel": "Squirrel", "actor": "Actor"}
+LARGE = (100_000, 1_100_000)
+START, END = "<!-- candidates -->", "<!-- end of candidates -->"
+
+
+def graphs(device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Names, projections and edges."""
+    generator = torch.Generator().manual_seed(0)
+    for name, title in SETS.items():
+        data = load(name)
+        assert data.x is not None
+        assert data.edge_index is not None
+        weight = torch.randn(data.x.size(1), CHANNELS, generator=generator) / data.x.size(1) ** 0.5
+        yield title, (data.x @ weight).to(device), data.edge_index.to(device)
+    nodes, edges = LARGE
+    edge_index = power_law(nodes, edges, device, exponent=0.5)
+    yield f"random, {nodes:,} nodes", torch.randn(nodes, CHANNELS, generator=generator).to(device), edge_index
+
+
+def chosen(key: Tensor, sequences: ops.Sequences, walks: int | None) -> tuple[Tensor, Tensor, float]:
+    """The pairs of a node and one that it takes from further away, the sum of their scores, and seconds."""
+    _ = ops.rank(key, key, sequences, hops=HOPS, max_candidates=walks).positions  # finds the candidates
+    start = time.perf_counter()
+    found = ops.rank(key, key, sequences, hops=HOPS, max_candidates=walks)
+    positions = found.positions
+    seconds = time.perf_counter() - start
+    target = found.sequences.rows.target
+    pair = target * key.size(0) + positions.node
+    near = sequences.rows.target * key.size(0) + sequences.index
+    is_far = ~torch.isin(pair, near)
+    return pair[is_far], positions.score[is_far].double().sum(), seconds
+
+
+def measure(rows: Rows, device: torch.device) -> None:
+    """A row for each graph and number of walks."""
+    for name, key, edge_index in graphs(device):
+        about = {"flow": "source_to_target", "num_sources": key.size(0), "num_targets": key.size(0)}
+        sequences = sequences_of(edge_index, **about, add_self_loops=True, hops=HOPS)
+        exact, best, seconds = chosen(key, sequences, None)
+        listed = candidates_of(sequences, HOPS).listed()
+        every = None if listed is None else listed.index.numel() / key.size(0)
+        for walks in WALKS:
+            if rows.has(graph=name, walks=walks):
+                continue
+            found, total, quick = chosen(key, sequences, walks)
+            drawn = candidates_of(sequences, HOPS, walks).listed()
+            assert drawn is not None
+            row = {
+                "graph": name,
+                "walks": walks,
+                "candidates": every,
+                "drawn": drawn.index.numel() / key.size(0),
+                "swapped": exact.numel() / sequences.index.numel(),
+                "same": float(torch.isin(found, exact).double().mean()),
+                "score": float(total / found.numel() / (best / exact.numel())),
+                "exact_seconds": round(seconds, 4),
+                "seconds": round(quick, 4),
+            }
+            rows.add(row)
+            print(row, flush=True)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| graph | candidates a node | walks | drawn a node | same nodes chosen | their score | time |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        every = "too many to list" if row["candidates"] is None else f"{row['candidates']:,.0f}"
+        lines.append(
+            f"| {row['graph']} | {every} | {row['walks']} | {row['drawn']:.0f} | {row['same']:.0%} | "
+            f"{row['score']:.0%} | {row['seconds'] / row['exact_seconds']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line and do what it says."""
+    parser = argument_parser(__doc__, __file__)
+    parser.set_defaults(rows=Path("results/candidates.jsonl"))
+    parser.add_argument("stage", choices=("measure", "page"))
+    parser.add_argument("--page", type=Path, default=Path("docs/large-graphs.md"), help="page to write to")
+    options = parser.parse_args(arguments)
+    device = pick_device(options.device)
+    rows = Rows(options.rows, device, options.commit)
+    if options.stage == "page":
+        write_between(options.page, START, END, table(rows.known))
+    else:
+        measure(rows, device)
+
+
+if __name__ == "__main__":
+    main()
