@@ -27,6 +27,7 @@ from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import measure
 from node2seq.nn.models import Node2Seq
 from node2seq.train.batches import BatchGraph, MiniBatches
+from node2seq.train.processes import Processes
 from node2seq.train.settings import BatchSettings
 
 FULL = (Size("2.4M nodes", 2_400_000, 124_000_000), Size("10M nodes", 10_000_000, 500_000_000))
@@ -96,7 +97,7 @@ def mini_batches(report: Report, size: Size, data: Data, train: Tensor, workers:
     network, y = make_network(device, "mean"), data.y
     optimizer = torch.optim.Adam(network.parameters(), lr=0.005)
     graph = BatchGraph.of(network, data)
-    batches = MiniBatches(graph, train.cpu(), BatchSettings(BATCH_SIZE, FANOUT, workers), seed=0)
+    batches = MiniBatches(graph, train.cpu(), BatchSettings(BATCH_SIZE, FANOUT, workers), 0, Processes())
     epoch, ready = 0, []
 
     def steps(parts) -> None:
