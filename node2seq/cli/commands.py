@@ -180,6 +180,7 @@ COMMANDS = {
         (
             "node2seq protocol plan",
             "node2seq protocol search --device cuda --jobs 16 --budget-seconds 540",
+            "node2seq protocol render",
         ),
         bare=True,
     ),

@@ -398,7 +398,7 @@ class ProtocolFlags:
     that it chose are committed before their test rows are made.
     """
 
-    stage: str = flag("all", "all, plan, pack, search, choose, measure or ablate.", positional=True)
+    stage: str = flag("all", "all, plan, pack, search, choose, measure, ablate or render.", positional=True)
     jobs: int = flag(1, "Processes at once.", least=1)
     device: str = _device()
     budget_seconds: float | None = flag(
@@ -408,6 +408,8 @@ class ProtocolFlags:
     graphs: Path | None = flag(
         None, "File of the graphs, as `pack` writes it for another machine.", shown="the data sets"
     )
+    results: Path = flag(Path("results"), "Folder of the rows of `reproduce`, which the page shows beside.")
+    docs: Path = flag(Path("docs"), "Folder to render to.")
     data_root: Path | None = _data_root()
     commit: str | None = flag(None, "The commit that rows name where there is no checkout.", shown=False)
 

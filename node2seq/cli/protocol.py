@@ -10,6 +10,7 @@ from node2seq.experiments.progress import Say
 from node2seq.options import check_choice
 from node2seq.protocol import graphs, stages
 from node2seq.protocol.declaration import PROTOCOL, Protocol
+from node2seq.protocol.page import render
 from node2seq.protocol.plan import searched_cells
 from node2seq.protocol.rows import CHOSEN
 from node2seq.storage import make_folder
@@ -23,7 +24,7 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
         say: Prints a line.
         declared: The protocol.
     """
-    check_choice("stage", flags.stage, ("all", "plan", "pack", *stages.STAGES, "choose"))
+    check_choice("stage", flags.stage, ("all", "plan", "pack", *stages.STAGES, "choose", "render"))
     if flags.stage == "plan":
         _tell_plan(declared, flags.folder, say)
     elif flags.stage == "pack":
@@ -33,6 +34,8 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
         say(f"wrote {path}: {path.stat().st_size / 2**20:.1f} MB")
     elif flags.stage == "choose":
         say(f"wrote {stages.choose(declared, flags.folder)}; commit it before its rows are made")
+    elif flags.stage == "render":
+        _render(declared, flags, say)
     elif flags.stage == "all":
         return _run_all(declared, flags, say)
     else:
@@ -54,14 +57,20 @@ def _tell_plan(declared: Protocol, folder: Path, say: Say) -> None:
 
 
 def _run_all(declared: Protocol, flags: ProtocolFlags, say: Say) -> int:
-    """Search, choose and measure; between the last two, what was chosen has to be committed."""
+    """Search, choose, measure and render; before measuring, what was chosen has to be committed."""
     if not (flags.folder / CHOSEN).exists():
         if not _run(declared, "search", flags, say):
             path = stages.choose(declared, flags.folder)
             say(f"wrote {path}. Commit it and the rows; run the same command to resume.")
         return 1
     missing = sum(_run(declared, stage, flags, say) for stage in ("measure", "ablate"))
+    _render(declared, flags, say)
     return 1 if missing else 0
+
+
+def _render(declared: Protocol, flags: ProtocolFlags, say: Say) -> None:
+    for path in render(declared, flags.folder, flags.results, flags.docs):
+        say(f"wrote {path}")
 
 
 def _run(declared: Protocol, stage: str, flags: ProtocolFlags, say: Say) -> int:

@@ -50,6 +50,11 @@ _VARIANTS = (
     "two sequences, weighed against each other, or one of them alone; it counts for no figure of the paper's."
 )
 
+_READ_FIRST = (
+    "Read [evidence.md](evidence.md) first: all models at equal budgets, on seeds that no search has seen. "
+    "The rows of this page came before it."
+)
+
 #: How the page can be written.
 FORMATS = {"md": to_markdown, "html": to_html, "tex": to_latex}
 
@@ -67,6 +72,8 @@ def render(results: str | Path, docs: str | Path, formats: Sequence[str] = ("md"
     store = RowStore(results)
     efforts = efforts_of(Path(results) / "trials.jsonl")
     blocks = build(list(store.rows.values()), store.retired(), efforts)
+    if (Path(results) / "protocol/runs.jsonl").exists():
+        blocks.insert(1, Paragraph(_READ_FIRST))
     make_folder(Path(docs))
     paths = []
     for name in formats:

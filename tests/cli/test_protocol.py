@@ -16,7 +16,15 @@ from node2seq.experiments.rows import RowStore
 
 def call(folder: Path, stage: str = "all", **flags: object) -> tuple[int, str]:
     said: list[str] = []
-    given = {"stage": stage, "folder": folder, "commit": COMMIT, "device": "cpu", **flags}
+    given = {
+        "stage": stage,
+        "folder": folder,
+        "commit": COMMIT,
+        "results": folder / "none",
+        "device": "cpu",
+        "docs": folder,
+        **flags,
+    }
     declared = tiny_protocol()
     declared = replace(declared, lines=declared.lines[:2])  # what follows a rule is trained for long
     status = protocol(ProtocolFlags(**given), said.append, declared)  # pyright: ignore[reportArgumentType]
@@ -33,6 +41,10 @@ def test_all_stages_stop_once_for_a_commit(tmp_path):
     assert status == 0
     assert "measure: 6 of 6 rows" in said
     assert "ablate: 2 of 2 rows" in said
+    assert (tmp_path / "evidence.md").read_text().startswith("# Evidence")
+    page = (tmp_path / "evidence.md").read_bytes()
+    assert call(tmp_path, "render")[0] == 0
+    assert (tmp_path / "evidence.md").read_bytes() == page
 
 
 def test_the_plan_tells_the_budget(tmp_path):

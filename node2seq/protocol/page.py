@@ -1,0 +1,357 @@
+"""The page of a protocol, from its rows and nothing else: the same ones give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from node2seq.experiments.result_tables import signed
+from node2seq.experiments.rows import RowStore
+from node2seq.experiments.samples import Sample, costs_of
+from node2seq.protocol.declaration import Line, Protocol
+from node2seq.protocol.evidence import PRINTED, Contrast, Evidence, column_title, family
+from node2seq.protocol.findings import (
+    best_contrasts,
+    conclusions,
+    is_ours,
+    plain_lines,
+    study_sentences,
+)
+from node2seq.protocol.plan import searched_cells
+from node2seq.protocol.rows import Choice, SearchStore, read_choices
+from node2seq.reporting.charts import Dots, dot_chart
+from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
+from node2seq.storage import make_folder, write_bytes
+from node2seq.train.settings import TrainSettings
+
+PAGE, FOREST = "evidence.md", "evidence.svg"
+
+_STUDY_TITLES = {
+    "order": "The order of neighbours, by readout",
+    "non-local": "Non-local neighbours, and the share of entries that they are",
+    "kernel": "The length of the kernel",
+    "neighbours": "The layer without its neighbours",
+}
+_HOW_TO_READ = (
+    "Ranks are by mean test accuracy. Intervals are 95 % t-intervals of paired differences, seed by seed. A "
+    "difference is settled if its p-value is below 0.05 after Holm's correction for all comparisons of its "
+    "sentence or table. Runs on random splits of one graph share nodes, so they say how a model does on this "
+    "graph, not on others. Cornell is shown and not counted: its features and labels are those of Texas."
+)
+_EARLIER = (
+    "Below it, where there are some, the mean of the earlier rows with seeds 0–19, whose settings were "
+    "searched with unequal effort (see results.md)."
+)
+_DUPLICATES = (
+    "Many nodes of Chameleon and Squirrel have the same neighbours and the same label as another node, often "
+    "a training node. Here only the first of such nodes is kept. The recipes are those chosen on the whole "
+    "graphs; these columns count for nothing above."
+)
+_CHOSEN_BY = (
+    "The setting with the best mean over all its splits is taken, the first drawn of equals. No cell is "
+    "searched twice."
+)
+_CHOICE = (
+    "Settings are judged by their accuracy on validation nodes, by cross-fitting: each tenth of the nodes is "
+    "judged at the epoch that the others choose. No test node was measured.",
+    "Training ranges and the stopping rule are the same for all lines of a column, but for the learning rate "
+    "of SGC. Earlier searches were known when they were written down. Own features apart, consistent views, "
+    "smoothed predictions (Table 2), averaged weights and smoothed labels are open to every line of plus; "
+    "the MLP has no neighbours for the first and the third.",
+    "The default network has no search: its recipe follows from the sizes of the graph, by the rule of "
+    "any-graph.md, which was chosen on these graphs among others.",
+    "On columns with random splits, test nodes of the final rows are training and validation nodes of the "
+    "search: their labels had a part in the choice, for every searched line. On the fixed splits no search "
+    "used a test label; there a seed draws the initial weights.",
+)
+
+
+def render(protocol: Protocol, folder: Path, results: Path, docs: Path) -> list[Path]:
+    """Write the page and its chart, and return their paths.
+
+    Args:
+        protocol: The protocol.
+        folder: The folder of its rows.
+        results: The folder of the rows of ``reproduce``, shown beside.
+        docs: The folder to write to.
+    """
+    evidence = Evidence(protocol, RowStore(folder).rows.values(), RowStore(results).rows.values())
+    chart = forest(evidence)
+    blocks = build(evidence, SearchStore(folder), read_choices(folder).values(), chart)
+    make_folder(docs)
+    written = {PAGE: to_markdown(blocks)} | ({FOREST: chart} if chart else {})
+    for name, text in written.items():
+        write_bytes(docs / name, text.encode())
+    return [docs / name for name in written]
+
+
+def build(evidence: Evidence, search: SearchStore, choices: Iterable[Choice], chart: str = "") -> list[Block]:
+    """The whole page."""
+    protocol = evidence.protocol
+    blocks: list[Block] = [
+        Heading("Evidence: all models at equal budgets", 1),
+        Paragraph(
+            f"Rendered from {len(evidence.rows)} final rows and {len(search.rows)} rows of a search by "
+            "`node2seq protocol render`. What is compared and how was committed before the first row was "
+            "made: `results/protocol/declaration.json`."
+        ),
+        Heading("What the rows say"),
+        Bullets([*conclusions(evidence), *_all_studies(evidence)] or ["There are no rows yet."]),
+        Paragraph(_HOW_TO_READ),
+    ]
+    blocks += _ranks(evidence)
+    if chart:
+        title = "Networks with the Node2Seq layer minus the best other line of each column"
+        blocks += [Heading(title, 3), Chart(chart, title, FOREST)]
+    blocks += _against_printed(evidence)
+    blocks += _accuracies(evidence)
+    for table in _STUDY_TITLES:
+        blocks += _study_table(evidence, table)
+    blocks += _without_duplicates(evidence)
+    blocks += _budgets(protocol, search)
+    blocks += _costs(evidence, search)
+    blocks += _pairwise(evidence)
+    blocks += _recipes(protocol, choices)
+    return blocks
+
+
+def forest(evidence: Evidence) -> str:
+    """A chart of the differences to the best other line with their intervals; nothing without rows."""
+    protocol, series, shown = evidence.protocol, [], []
+    for line in protocol.lines:
+        if is_ours(line):
+            lines = plain_lines(protocol.lines) if line.variant == "paper" else protocol.lines
+            contrasts = best_contrasts(evidence, line, lines, protocol.columns)
+            titles = {each.column: column_title(each.column, protocol.further) for each in contrasts}
+            values = {titles[each.column]: each.gap.mean for each in contrasts}
+            if values:
+                series.append(Dots(line.label, values, {titles[e.column]: e.gap.reach for e in contrasts}))
+                shown += [title for title in values if title not in shown]
+    if not series:
+        return ""
+    return dot_chart("Points above the best other line", shown, series, "points, with 95 % t-intervals")
+
+
+def _all_studies(evidence: Evidence) -> list[str]:
+    tables = dict.fromkeys(study.table for study in evidence.protocol.studies)
+    return [text for table in tables for text in study_sentences(evidence, table) if text]
+
+
+def _titles(evidence: Evidence, columns: Iterable[str]) -> list[str]:
+    return [column_title(column, evidence.protocol.further) for column in columns]
+
+
+def _ranks(evidence: Evidence) -> list[Block]:
+    protocol = evidence.protocol
+    columns = protocol.columns
+    lines = []
+    for line in protocol.lines:
+        places = [evidence.standing(line.label, protocol.lines, column) for column in columns]
+        if any(places):
+            lines.append([line.label, *("" if place is None else f"{place.rank}" for place in places)])
+    if not lines:
+        return []
+    among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
+    largest = ["share of the largest class, %", *(_figure(evidence.largest_class(c)) for c in columns)]
+    return [
+        Heading("Rank of each line in each column", 3),
+        Grid(["", *_titles(evidence, columns)], [*lines, ["of so many lines", *among], largest]),
+    ]
+
+
+def _against_printed(evidence: Evidence) -> list[Block]:
+    ours = [line for line in evidence.protocol.lines if is_ours(line)]
+    lines = []
+    for column in evidence.protocol.columns:
+        samples = [evidence.of(line, column) for line in ours]
+        if column in PRINTED and any(samples):
+            printed = PRINTED[column]
+            texts = [_figure(s) + ("" if s is None else f"\n{s.against(printed)}") for s in samples]
+            lines.append([column_title(column, {}), f"{printed:.1f}", *texts])
+    if not lines:
+        return []
+    return [
+        Heading("Node2Seq against the paper's Node2Seq"),
+        Grid(["", "the paper prints", *(line.label for line in ours)], lines),
+    ]
+
+
+def _accuracies(evidence: Evidence) -> list[Block]:
+    blocks: list[Block] = [
+        Heading("Test accuracy"),
+        Paragraph(
+            f"In percent, mean ± sample standard deviation over {len(evidence.protocol.final_seeds)} runs on "
+            f"the reserved seeds. {_EARLIER}"
+        ),
+    ]
+    plain = plain_lines(evidence.protocol.lines)
+    rest = [line for line in evidence.protocol.lines if line not in plain]
+    for title, lines in (("As the papers describe them", plain), ("With options beyond the papers", rest)):
+        columns = [c for c in evidence.protocol.columns if evidence.known(lines, c)]
+        if columns:
+            texts = [[line.label, *(_with_earlier(evidence, line, c) for c in columns)] for line in lines]
+            largest = ["largest class", *(_figure(evidence.largest_class(c)) for c in columns)]
+            blocks += [Heading(title, 3), Grid(["", *_titles(evidence, columns)], [*texts, largest])]
+    return blocks if len(blocks) > 2 else []
+
+
+def _with_earlier(evidence: Evidence, line: Line, column: str) -> str:
+    if column not in line.columns:
+        return ""
+    earlier = evidence.earlier(line, column)
+    beside = "" if earlier is None else f"\nearlier {earlier.mean:.1f}"
+    return _figure(evidence.of(line, column)) + beside
+
+
+def _figure(sample: Sample | None) -> str:
+    if sample is None:
+        return "–"
+    return f"{sample.mean:.1f}" + ("" if sample.sd is None else f" ± {sample.sd:.1f}")
+
+
+def _study_table(evidence: Evidence, table: str) -> list[Block]:
+    studies = [study for study in evidence.protocol.studies if study.table == table]
+    columns = list(dict.fromkeys(column for study in studies for column in study.columns))
+    main = next((line for line in evidence.protocol.lines if line.label == "Node2Seq"), None)
+    lines = []
+    for study in studies:
+        texts = []
+        for column in columns:
+            share = evidence.swapped(column, study.name)
+            extra = "" if share is None else f"\n{100 * share:.0f} % non-local"
+            texts.append(_figure(evidence.study(column, study.name)) + extra)
+        lines.append([study.label, *texts])
+    if not any(text != "–" for line in lines for text in line[1:]):
+        return []
+    if main is not None:
+        lines.insert(0, ["as chosen", *(_figure(evidence.of(main, column)) for column in columns)])
+    return [
+        Heading(_STUDY_TITLES[table]),
+        Grid(["", *_titles(evidence, columns)], lines),
+        Bullets(study_sentences(evidence, table)),
+    ]
+
+
+def _without_duplicates(evidence: Evidence) -> list[Block]:
+    further = evidence.protocol.further
+    columns = [column for own in further.items() for column in own[::-1]]
+    texts = [
+        [line.label, *(_figure(evidence.of(line, column)) for column in columns)]
+        for line in evidence.protocol.lines
+        if any(evidence.of(line, column) for column in further)
+    ]
+    if not texts:
+        return []
+    largest = ["largest class", *(_figure(evidence.largest_class(column)) for column in columns)]
+    return [
+        Heading("Without duplicates"),
+        Paragraph(_DUPLICATES),
+        Grid(["", *_titles(evidence, columns)], [*texts, largest]),
+    ]
+
+
+def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
+    rounds = [
+        f"round {number}: {rung.settings} settings on {len(rung.seeds)} further splits, seeds "
+        f"{rung.seeds[0]}–{rung.seeds[-1]}"
+        for number, rung in enumerate(protocol.rungs, 1)
+    ]
+    told = f"The same for every line and column: {'; '.join(rounds)}. {_CHOSEN_BY}"
+    blocks: list[Block] = [Heading("How settings were chosen"), Bullets([told, *_CHOICE])]
+    spent: dict[tuple[str, str, str], list[int]] = {}
+    for row in search.rows.values():
+        own = spent.setdefault(row.key[:3], [0, 0])
+        own[0] += row.key.rung == 1
+        own[1] += len(row.seeds)
+    if spent:
+        lines = [
+            [
+                line.label,
+                *(_spent(spent.get((line.model, line.variant, c)), c, line) for c in protocol.columns),
+            ]
+            for line in dict.fromkeys(line for line, _ in searched_cells(protocol))
+        ]
+        titles = [column_title(column, {}) for column in protocol.columns]
+        blocks += [Paragraph("Settings / trainings of each search:"), Grid(["", *titles], lines)]
+    return blocks
+
+
+def _spent(counts: Sequence[int] | None, column: str, line: Line) -> str:
+    if column not in line.columns:
+        return ""
+    return "–" if counts is None else f"{counts[0]} / {counts[1]}"
+
+
+def _costs(evidence: Evidence, search: SearchStore) -> list[Block]:
+    lines = []
+    for device in sorted({row.device for row in search.rows.values()}):
+        own = [row for row in search.rows.values() if row.device == device]
+        last: dict[str, float] = {}
+        for row in own:
+            last[row.call] = max(row.at, last.get(row.call, 0.0))
+        runs, epochs = sum(len(row.seeds) for row in own), sum(e or 0 for row in own for e in row.epochs)
+        seconds = (sum(row.seconds for row in own), sum(last.values()))
+        lines.append(["search", device, f"{runs}", f"{epochs}", *(f"{s:.0f} s" for s in seconds)])
+    stages = {"final rows": "main", "studies": ""}
+    for title, study in stages.items():
+        own = [row for row in evidence.rows if (row.key.study == "main") == bool(study)]
+        for cost in costs_of(own):
+            seconds = (cost.training_seconds, cost.wall_seconds)
+            counts = (f"{cost.runs}", f"{cost.epochs}")
+            lines.append([title, cost.device, *counts, *(f"{s:.0f} s" for s in seconds)])
+    header = ["", "device", "trainings", "epochs", "seconds of all processes", "wall time"]
+    return [Heading("What it took"), Grid(header, lines)] if lines else []
+
+
+def _pairwise(evidence: Evidence) -> list[Block]:
+    """Each of our lines minus every other one of its kind."""
+    protocol, blocks = evidence.protocol, []
+    for line in protocol.lines:
+        if not is_ours(line):
+            continue
+        plain = line.variant == "paper"
+        others = [o for o in protocol.lines if (o.variant == "paper") == plain and o is not line]
+        contrasts = family(
+            (column, other.label, evidence.of(line, column), evidence.of(other, column))
+            for other in others
+            for column in protocol.columns
+        )
+        if contrasts:
+            found = {(each.title, each.column): each for each in contrasts}
+            texts = [
+                [other.label, *(_contrast(found.get((other.label, c))) for c in protocol.columns)]
+                for other in others
+            ]
+            blocks += [
+                Heading(f"{line.label} minus other lines", 3),
+                Grid(["", *_titles(evidence, protocol.columns)], texts),
+            ]
+    told = "Differences in points with their t-intervals; * is settled after Holm's correction for the table."
+    return [Heading("Appendix: paired differences"), Paragraph(told), *blocks] if blocks else []
+
+
+def _contrast(contrast: Contrast | None) -> str:
+    if contrast is None:
+        return ""
+    gap, mark = contrast.gap, "*" if contrast.side else ""
+    return f"{signed(gap.mean)}{mark}\n[{signed(gap.mean - gap.reach)}, {signed(gap.mean + gap.reach)}]"
+
+
+def _recipes(protocol: Protocol, choices: Iterable[Choice]) -> list[Block]:
+    labels = {(line.model, line.variant): line.label for line in protocol.lines}
+    default = TrainSettings()
+    lines = []
+    for choice in choices:
+        recipe = choice.trained_with
+        parts = [f"{name} {value}" for name, value in recipe.options.items()]
+        parts += [
+            f"{name} {value}"
+            for name, value in vars(recipe.settings).items()
+            if name in ("epochs", "lr", "weight_decay") or value != getattr(default, name)
+        ]
+        parts += ["features divided by their sum"] if recipe.row_normalize else []
+        validation = f"{100 * choice.validation:.1f}"
+        title = column_title(choice.column, {})
+        lines.append([labels[choice.model, choice.variant], title, validation, ", ".join(parts)])
+    header = ["line", "column", "validation", "recipe"]
+    return [Heading("Appendix: chosen recipes"), Grid(header, lines)] if lines else []
