@@ -25,5 +25,8 @@ def tiny_protocol() -> Protocol:
         rungs=(Rung(3, (3000, 3001)), Rung(1, (3002,))),
         shapes=2,
         final_seeds=(1000, 1001),
-        studies=(Study("non-local", "ℓ = 2", {"hops": 2, "threshold": 1e6}, ("karate",)),),
+        studies=(
+            Study("non-local", "ℓ = 2", {"hops": 2, "threshold": 1e6}, ("karate",)),
+            Study("neighbours", "none", {"hops": 2, "layer": "dense"}, ("karate",)),
+        ),
     )

@@ -159,9 +159,11 @@ def _row(run: Run, outcome: TrainingOutcome, rest: float | None, shared: Mapping
     )
 
 
-def swapped_share(model: nn.Module, graph: Data) -> float:
-    """The share of entries in the sequences of a trained network that are non-local nodes."""
-    conv = next(module for module in model.modules() if isinstance(module, Node2SeqConv))
+def swapped_share(model: nn.Module, graph: Data) -> float | None:
+    """The share of entries in the sequences of a trained network that are non-local nodes, if it has any."""
+    conv = next((module for module in model.modules() if isinstance(module, Node2SeqConv)), None)
+    if conv is None:
+        return None
     inputs: list[Tensor] = []
     hook = conv.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     try:

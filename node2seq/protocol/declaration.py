@@ -266,7 +266,7 @@ _STUDIES = (
     Study("non-local", "ℓ = 1", {"hops": 1}, _NONLOCAL),
     *(
         Study("non-local", f"ℓ = 2, β = {beta:g}", {"hops": 2, "threshold": beta}, _NONLOCAL)
-        for beta in (0.0, 0.1, 1.0, 10.0, 1e6)
+        for beta in (0.0, 0.3, 1.0, 3.0, 10.0, 1e6)
     ),
     *(Study("kernel", f"k = {k}", {"kernel_size": k}, _ABLATED) for k in (1, 3, 5, 8, 10)),
     Study("neighbours", "without the layer's neighbours", {"layer": "dense"}, _ALL),

@@ -40,7 +40,7 @@ def test_all_stages_stop_once_for_a_commit(tmp_path):
     status, said = call(tmp_path)
     assert status == 0
     assert "measure: 6 of 6 rows" in said
-    assert "ablate: 2 of 2 rows" in said
+    assert "ablate: 4 of 4 rows" in said
     assert (tmp_path / "evidence.md").read_text().startswith("# Evidence")
     page = (tmp_path / "evidence.md").read_bytes()
     assert call(tmp_path, "render")[0] == 0

@@ -88,6 +88,7 @@ def test_final_rows_are_on_the_reserved_seeds_alone(done):
         ("residual-node2seq", "default", "main"),
         (*LARGEST_CLASS, "main"),
         ("node2seq", "paper", "non-local: ℓ = 2"),
+        ("node2seq", "paper", "neighbours: none"),
     }
     for key, row in rows.items():
         # Every neighbour may leave: many entries are swapped, and only where the study asks for it.
