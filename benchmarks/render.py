@@ -72,6 +72,13 @@ _SECTIONS = {
         "Batches of 1,024 seed nodes of a random graph, with at most 10 neighbours of each node in two hops, "
         "on one thread. “With features” is an epoch by warm workers that also read 64 features of each node.",
     ),
+    "store": (
+        "A graph larger than memory",
+        "A power-law graph with 64 float16 features as Parquet files, and a tenth of it as CSV files with "
+        "string ids, by the commands `data convert`, `train --store` and `predict`, from start to end. One "
+        "node in a hundred is trained on. Memory is anonymous resident memory; the last line is the disk "
+        "that input, store and temporary files take at most.",
+    ),
     "ops": ("Single operations", "The steps of the layer one by one."),
     "determinism": (
         "Determinism",
@@ -90,6 +97,7 @@ _COMMANDS = (
     "`python benchmarks/bench_together.py`: many runs as one program",
     "`python benchmarks/bench_selection.py`: non-local selection",
     "`python benchmarks/bench_sampler.py`: drawing mini-batches",
+    "`python benchmarks/bench_store.py --folder FOLDER`: a graph larger than memory",
     "`python benchmarks/bench_determinism.py`: determinism",
     "`python benchmarks/bench_versions.py OLD`: another checkout against this one; it keeps no rows",
     "`node2seq bench`: a short version on your machine, which also shows the backend that is chosen there",

@@ -175,7 +175,7 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
         data: The graph, if it was read: the defaults for one's own depend on its sizes and labels.
     """
     source = graph_of(given, file)
-    if source.store is not None and not (given.batch_size or file.batches.batch_size):
+    if source.store is not None and given.batch_size is None and file.batches.batch_size is None:
         given = replace(given, batch_size=DEFAULT_BATCH_SIZE)
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
