@@ -39,7 +39,7 @@ from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import copy_bandwidth, measure
 from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused
-from node2seq.ops.ranking import Layout
+from node2seq.ops.sequences import Layout
 from node2seq.ops.triton import (
     fused_window_sum,
     launch,

@@ -9,24 +9,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from node2seq import ops
-from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.conv.ranks import split_heads
-from node2seq.nn.conv.trace import Trace
-
-
-class Call(NamedTuple):
-    """What a layer was called with, what it gave, and what it did."""
-
-    x: Tensor
-    edge_index: Tensor
-    edge_weight: Tensor | None
-    edge_attr: Tensor | None
-    out: Tensor
-    trace: Trace
+from node2seq.nn.conv.ranks import Call, Trace, split_heads
 
 
 class Contributions(NamedTuple):
@@ -55,55 +42,13 @@ class Contributions(NamedTuple):
         return summed.view(heads, nodes, channels).movedim(0, 1).flatten(1) + self.own + self.bias
 
 
-@contextmanager
-def recorded(model: nn.Module) -> Iterator[dict[str, Call]]:
-    """Keeps what each Node2Seq layer of a model does inside the block, by the name of the layer.
-
-    The layers stand in the order of their calls. Each may be called once.
-    """
-    calls: dict[str, Call] = {}
-    handles = []
-    for name, module in model.named_modules():
-        if isinstance(module, Node2SeqConv):
-            handles.append(module.register_forward_pre_hook(_ask_for_trace, with_kwargs=True))
-            handles.append(module.register_forward_hook(_keeper(calls, name), with_kwargs=True))
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _ask_for_trace(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    return args, {**kwargs, "return_trace": True}
-
-
-def _keeper(calls: dict[str, Call], name: str) -> Any:
-    def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Tensor:
-        if name in calls:
-            raise Node2SeqError(
-                f"the layer {name}",
-                "the model calls it more than once, so it has more than one order at a node",
-                "Give each call a layer of its own",
-            )
-        out, trace = result
-        weight, attr = (
-            args[place] if len(args) > place else kwargs.get(key)
-            for place, key in ((2, "edge_weight"), (3, "edge_attr"))
-        )
-        calls[name] = Call(args[0], args[1], weight, attr, out, trace)
-        return out
-
-    return keep
-
-
 @torch.no_grad()
 def contributions(conv: Node2SeqConv, call: Call, nodes: Tensor | None = None) -> Contributions:
     """What each entry of the sequences of some nodes adds to the layer's output.
 
     Args:
         conv (Node2SeqConv): The layer.
-        call (Call): What it was called with and what it did, see :func:`recorded`.
+        call (Call): What it was called with and what it did, see :func:`~node2seq.nn.conv.ranks.recorded`.
         nodes (torch.Tensor, optional): The nodes, [n]; all if not given.
     """
     trace, total = call.trace, call.out.size(-2)

@@ -13,17 +13,11 @@ from torch_geometric.data import Data
 
 from node2seq.data.splits import labelled
 from node2seq.errors import Node2SeqError
-from node2seq.explain.contributions import (
-    Call,
-    Contributions,
-    contributions,
-    giving,
-    recorded,
-    scores_of,
-)
+from node2seq.explain.contributions import Contributions, contributions, giving, scores_of
 from node2seq.explain.ego import Ego, Graph, Reach, local_edges, reach_of
 from node2seq.explain.explanation import Counterfactual, Explanation, Layer, Neighbour, Term
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.ranks import Call, recorded
 from node2seq.train.inputs import check_features, edge_values, graph_tensors
 from node2seq.train.task import MultiLabel, Regression, Task, task_for
 from node2seq.train.trainer import infer

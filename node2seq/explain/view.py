@@ -18,6 +18,7 @@ import torch
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Layer, Neighbour
 from node2seq.explain.run import ExplainedRun
+from node2seq.nn.conv.ranks import learned_matrices
 from node2seq.train.task import Classification, Regression
 
 #: How many neighbours of a layer are shown: those with the largest contributions.
@@ -383,7 +384,9 @@ class Viewer:
         """The learned matrices."""
         return Learned(
             [
-                LayerMatrices(name, conv.out_channels, list(_matrices(conv)))
+                LayerMatrices(
+                    name, conv.out_channels, [Matrix(*each) for each in learned_matrices(conv, _CELLS)]
+                )
                 for name, conv in self.run.explainer.layers.items()
             ]
         )
@@ -394,27 +397,6 @@ def _shown(layer: Layer) -> list[Neighbour]:
     listed = [*layer.sequence, *layer.rejected]
     kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:SHOWN]
     return [listed[place] for place in sorted(kept)]
-
-
-def _matrices(conv: Any) -> Iterable[Matrix]:
-    with torch.no_grad():
-        weights = conv.tap_matrices().unflatten(0, (conv.heads, -1)).double().cpu()
-    for head, taps in enumerate(weights):
-        for tap, weight in enumerate(taps):
-            words = f"tap {tap + 1}"
-            if conv.readout == "ranks":
-                words = "mean of all" if tap == conv.kernel_size else f"rank {tap + 1}"
-            title = words if conv.heads == 1 else f"head {head + 1}, {words}"
-            yield Matrix(title, _in_blocks(weight.numpy()))
-
-
-def _in_blocks(values: np.ndarray) -> list[list[float]]:
-    """A matrix of at most so many rows and columns; of each block the value of the largest size."""
-    rows, columns = (
-        np.array_split(np.arange(size), min(size, _CELLS)) for size in (values.shape[0], values.shape[1])
-    )
-    blocks = ((values[np.ix_(some, others)].ravel() for others in columns) for some in rows)
-    return [[round(float(block[np.abs(block).argmax()]), 5) for block in line] for line in blocks]
 
 
 def check_classes(classes: int, *given: int | None) -> None:

@@ -14,7 +14,7 @@ from node2seq.ops.dispatch import (
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.edge_values import EdgeValues, per_entry
 from node2seq.ops.graph_numbers import GraphNumbers
-from node2seq.ops.layer import convolve, rank
+from node2seq.ops.layer import Ranks, convolve, convolve_ranks, hard_ranks, rank, soft_ranks
 from node2seq.ops.linear import (
     SparseRows,
     add_bias,
@@ -31,9 +31,7 @@ from node2seq.ops.linear import (
     storage_dtype,
 )
 from node2seq.ops.plan_cache import PLANS, build_sequences, find_entries, find_sequences
-from node2seq.ops.ranking import Convolution, Positions, Ranking, Root
-from node2seq.ops.ranks import Ranks, convolve_ranks, hard_ranks, soft_ranks
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences
 
 __all__ = [
     "BACKENDS",

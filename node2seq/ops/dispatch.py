@@ -19,8 +19,8 @@ Each backend is a module with the same functions and the same results:
 and may have functions that take several of these steps at once:
 
 ======================  ==================================================================================
-``score_and_rank``      from features to a :class:`node2seq.ops.ranking.Ranking`
-``select``              the whole non-local selection, to a :class:`node2seq.ops.ranking.Ranking` too
+``score_and_rank``      from features to a :class:`node2seq.ops.sequences.Ranking`
+``select``              the whole non-local selection, to a :class:`node2seq.ops.sequences.Ranking` too
 ``drop``                counter-based dropout
 ======================  ==================================================================================
 

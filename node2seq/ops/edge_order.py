@@ -11,8 +11,7 @@ from torch import Tensor
 from node2seq.ops import reference
 from node2seq.ops.edge_values import EdgeValues, per_entry
 from node2seq.ops.plan_cache import PlanCache
-from node2seq.ops.ranking import Positions, Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Positions, Ranking, Sequences
 
 
 class EdgeOrder(NamedTuple):

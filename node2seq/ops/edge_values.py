@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from node2seq.ops.ranking import Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Ranking, Sequences
 
 
 def find_entry_of_edge(

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from node2seq.ops import reference
 from node2seq.ops.dropout import pair_word
-from node2seq.ops.ranking import Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Ranking, Sequences
 
 
 def rearrange(ranking: Ranking, hops: int, seed: Tensor | None, *, parallel: bool = False) -> Ranking:

@@ -24,8 +24,7 @@ from node2seq.ops import eager
 from node2seq.ops.dispatch import NATIVE_DTYPES, fastest_for
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.plan_cache import PLANS
-from node2seq.ops.ranking import Root
-from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences
+from node2seq.ops.sequences import MOST_ENTRIES, Root, Rows, Sequences
 
 # Above that share of values that are not zero a dense product is faster.
 _LARGEST_SHARE = 0.1

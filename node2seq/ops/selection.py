@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops.candidates import Candidates
-from node2seq.ops.ranking import Positions, Ranking, rank_parallel
-from node2seq.ops.sequences import Rows, Sequences
+from node2seq.ops.sequences import Positions, Ranking, Rows, Sequences, rank_parallel
 
 
 def select(

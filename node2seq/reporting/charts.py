@@ -1,4 +1,4 @@
-"""Charts as SVG text: lines over epochs, costs over sizes, dots, box plots. They need no plotting library.
+"""Charts as SVG text: lines, bars, dots, boxes, heat maps. They need no plotting library.
 
 A chart uses the classes of ``charts.css``, which has colours for light and dark pages. A page includes that
 style once; a chart in a file of its own brings it along.
@@ -58,7 +58,7 @@ def line_chart(
     limits: tuple[float | None, float | None] = (None, None),
     over: str = "epoch",
 ) -> str:
-    """Curves over epochs 1, 2, … with one epoch marked, as HTML with a legend.
+    """Curves over epochs 1, 2, …, or over those given, with one epoch marked, as HTML with a legend.
 
     Args:
         title: Text for screen readers.
@@ -68,24 +68,102 @@ def line_chart(
         limits: Lowest and highest value of the vertical axis; None: taken from the curves.
         over: What the horizontal axis counts.
     """
-    epochs = max(len(curve.y) for curve in curves)
+    first, epochs = (int(limit(epoch for one in curves for epoch, _ in one.points)) for limit in (min, max))
     low = min(min(curve.y) for curve in curves) if limits[0] is None else limits[0]
     high = max(max(curve.y) for curve in curves) if limits[1] is None else limits[1]
     chart = _Chart(title, 440, 270)
-    x = _Axis([1, epochs], chart.left, chart.right, _epoch_ticks(epochs))
+    x = _Axis([first, epochs], chart.left, chart.right, _epoch_ticks(epochs))
     y = _Axis([low, high], chart.bottom, chart.top, nice_ticks(low, high))
     chart.y_axis(y, show)
     chart.x_axis(x, str, over, grid=False)
     chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
-    stride = math.ceil(epochs / MAX_POINTS)
+    stride = math.ceil(max(len(curve.y) for curve in curves) / MAX_POINTS)
     for number, curve in enumerate(curves):
         points = curve.points
         chart.curve(number, [(x(a), y(b)) for a, b in [*points[:-1:stride], points[-1]]])
     for number, curve in enumerate(curves):
-        if 1 <= marked <= len(curve.y):
-            chart.add("circle", f"dot c{number}", cx=x(marked), cy=y(curve.y[marked - 1]), r=4)
-    keys = [(f"line c{number}", curve.label) for number, curve in enumerate(curves)]
+        for epoch, value in curve.points if curve.x else curve.points[marked - 1 : marked]:
+            chart.add("circle", f"dot c{number % COLOURS}", cx=x(epoch), cy=y(value), r=4)
+    keys = [(f"line c{number % COLOURS}", curve.label) for number, curve in enumerate(curves)]
     return _legend([*keys, ("marked", f"chosen {over}")]) + chart.svg()
+
+
+def bar_chart(
+    title: str,
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float]],
+    across: str,
+    line: tuple[str, float] | None = None,
+    hints: Sequence[str] = (),
+) -> str:
+    """Shares from 0 to 100 % as bars, a group for each name, as HTML with a legend.
+
+    Args:
+        title: Text for screen readers.
+        names: The groups, from the left.
+        series: The share of each group, by the label of the bars.
+        across: What the groups are.
+        line: A label and a share to draw over all groups.
+        hints: What a pointer shows at each group.
+    """
+    chart = _Chart(title, 440, 270)
+    y = _Axis([0, 1], chart.bottom, chart.top, nice_ticks(0, 1))
+    chart.y_axis(y, "{:.0%}".format)
+    wide = (chart.right - chart.left) / len(names)
+    bar = min(wide * 0.8 / len(series), 40)
+    every = math.ceil(max(map(len, names)) * 7 / wide)  # names that would overlap are left out
+    for place, name in enumerate(names):
+        centre = chart.left + (place + 0.5) * wide
+        if place % every == 0:
+            chart.text(name, centre, chart.bottom + 18)
+        for number, shares in enumerate(series.values()):
+            left, top = centre + (number - len(series) / 2) * bar, y(shares[place])
+            hint = f"{name}: {shares[place]:.1%}" + (f", {hints[place]}" if hints else "")
+            size = {"width": bar * 0.92, "height": chart.bottom - top}
+            inside, style = f"<title>{escape(hint)}</title>", f"fill c{number % COLOURS}"
+            chart.add("rect", style, inside, x=left, y=top, **size)
+    chart.text(across, (chart.left + chart.right) / 2, chart.height - 8)
+    keys = [(f"c{number % COLOURS}", label) for number, label in enumerate(series)] if len(series) > 1 else []
+    if line is not None:
+        chart.add("line", "marked", x1=chart.left, x2=chart.right, y1=y(line[1]), y2=y(line[1]))
+        keys.append(("marked", line[0]))
+    return _legend(keys) + chart.svg()
+
+
+def heat_maps(matrices: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> str:
+    """Matrices on one scale as HTML, each with its title: strong values are dark, the sign is the colour."""
+    largest = max((abs(value) for _, rows in matrices for row in rows for value in row), default=0.0) or 1.0
+    drawn = []
+    for title, rows in matrices:
+        cell, levels = 144 / max(len(rows), len(rows[0])), 8
+        cells: dict[tuple[bool, int], str] = {}
+        for i, row in enumerate(rows):
+            for j, value in enumerate(row):
+                level = math.ceil(levels * abs(value) / largest)
+                place = f"M{j * cell:.1f} {i * cell:.1f}h{cell:.2f}v{cell:.2f}h-{cell:.2f}z"
+                cells[value > 0, level] = cells.get((value > 0, level), "") + place
+        chart = _Chart(title, 144, 144)
+        for (positive, level), path in sorted(cells.items()):
+            opacity = f"{(level / levels) ** 0.8:.2f}"
+            chart.add("path", f"fill c{0 if positive else 1}", d=path, **{"fill-opacity": opacity})
+        drawn.append(f"<div><span>{escape(title)}</span>{chart.svg(fixed=True)}</div>")
+    keys = [("c0", f"positive, {largest:.2g} at most"), ("c1", "negative")]
+    return _legend(keys) + f'<div class="maps">{"".join(drawn)}</div>'
+
+
+def reliability_chart(title: str, curves: Sequence[Curve]) -> str:
+    """How often predictions are right over how sure they are, with the line on which both agree."""
+    chart, ticks = _Chart(title, 440, 270), nice_ticks(0, 1)
+    x, y = _Axis([0, 1], chart.left, chart.right, ticks), _Axis([0, 1], chart.bottom, chart.top, ticks)
+    chart.y_axis(y, "{:.0%}".format)
+    chart.x_axis(x, "{:.0%}".format, "probability of the predicted class")
+    chart.add("line", "marked", x1=x(0), y1=y(0), x2=x(1), y2=y(1))
+    for number, curve in enumerate(curves):
+        chart.curve(number, points := [(x(a), y(b)) for a, b in curve.points])
+        for point in points:
+            chart.marker(number, *point)
+    keys = [(f"line c{number}", curve.label) for number, curve in enumerate(curves)]
+    return _legend([*keys, ("marked", "perfectly calibrated")]) + chart.svg()
 
 
 def history_chart(

@@ -279,7 +279,7 @@ def _html_table(grid: Grid) -> str:
 def _html_cell(cell: str | Shaded) -> str:
     if isinstance(cell, Shaded):
         colour = "right" if cell.right else "wrong"
-        return f'<td class="{colour}" style="--share:{cell.share:.3f}">{escape(cell.text)}</td>'
+        return f'<td class="{colour}" style="--share:{cell.share:.3f}">{_html_text(cell)}</td>'
     longest = max(map(len, cell.split("\n")))
     return f"<td{_class('text' if longest > _LONG_CELL else '')}>{_html_text(cell)}</td>"
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from node2seq.data.graph import COUNTED, described_target
 from node2seq.data.splits import CLASSIFICATION
-from node2seq.reporting.charts import Curve, line_chart, scatter_chart
+from node2seq.reporting.charts import (
+    Curve,
+    bar_chart,
+    heat_maps,
+    line_chart,
+    reliability_chart,
+    scatter_chart,
+)
 from node2seq.reporting.document import (
     Beside,
     Block,
@@ -32,6 +39,8 @@ from node2seq.train.metrics import ERRORS, METRIC_TITLES, NUMBER_SCORES, shown, 
 _MOST_CLASSES = 15
 _LONG_NAME = 12
 _CONFUSIONS = 40
+# Layers whose matrices are shown.
+_MOST_LAYERS = 6
 
 PARTS = {"train": "training", "val": "validation", "test": "test", "test_rest": "all the rest"}
 
@@ -87,7 +96,9 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
             ]
         ),
         Beside(_details(found, nodes, names)),
-        *_calibration(outcome),
+        *_orders(folder, names, outcome.best_epoch),
+        *_accuracies(folder.details, found, nodes, names),
+        *_calibration(outcome, folder.details),
         Beside([Section(title, pairs(values)) for title, values in about.items()], "columns"),
         Section(
             "How the columns of the nodes were read", pairs(config["graph"]["summary"].get("columns") or {})
@@ -198,7 +209,125 @@ def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
             return [Section(f"Metrics by {found.row_word} {nodes}, in %", [_classes(found, names)])]
 
 
-def _calibration(outcome: RunResult) -> list[Block]:
+def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Block]:
+    """How the Node2Seq layers order neighbours, and what they learned to do with them."""
+    details = folder.details
+    layers, matrices = details.get("layers") or {}, details.get("matrices") or {}
+    titles = {name: f"layer {place}" for place, name in enumerate(matrices, start=1)}
+    ends = {name: layers[name] for name in dict.fromkeys([*layers][:1] + [*layers][-1:])}
+    several = len(titles) > 1
+    homophily = folder.config["graph"]["summary"].get("homophily")
+    line = None if homophily is None else ("all edges", float(homophily))
+    blocks: list[Block] = [
+        Section(
+            "Learned matrices" + (f", {titles[name]}" if several else ""),
+            [
+                Chart(heat_maps(matrices[name])),
+                Paragraph(
+                    "rows: channels read · columns: channels written · large matrices in blocks", "caption"
+                ),
+            ],
+        )
+        for name in [*matrices][:_MOST_LAYERS]
+    ]
+    shares = [
+        ("How often the neighbour at each place has the node's class", _same_class(one, line), name)
+        for name, one in ends.items()
+    ]
+    shares += [
+        ("Non-local nodes at each place", _nonlocal(one), name)
+        for name, one in ends.items()
+        if any(one["nonlocal"])
+    ]
+    charts: list[Block] = [
+        Section(title + (f", {titles[name]}" if several else ""), [Chart(chart)])
+        for title, chart, name in shares
+        if chart
+    ]
+    if layers:
+        charts.append(Section("How the order settles", _settling(layers, titles, best_epoch)))
+    blocks.append(Beside(charts))
+    return [*blocks, Section("Neighbours in their order", _examples(details.get("examples") or [], names))]
+
+
+def _same_class(layer: Mapping[str, Any], line: tuple[str, float] | None) -> str:
+    found = layer.get("same_class")
+    if found is None:
+        return ""
+    places = [str(place) for place, count in enumerate(found["nodes"], start=1) if count]
+    if not places:
+        return ""
+    series = {"before training": found["before"], "after": found["after"]}
+    hints = [f"{count} nodes" for count in found["nodes"]]
+    return bar_chart(
+        "Share of neighbours of the same class", places, series, "place in the order", line, hints
+    )
+
+
+def _nonlocal(layer: Mapping[str, Any]) -> str:
+    places = [str(place) for place in range(1, len(layer["nonlocal"]) + 1)]
+    return bar_chart(
+        "Share of non-local nodes", places, {"non-local": layer["nonlocal"]}, "place in the order"
+    )
+
+
+def _settling(layers: Mapping[str, Any], titles: Mapping[str, str], best_epoch: int) -> list[Block]:
+    """How much of the final order there was at some epochs."""
+    curves = []
+    for name, one in layers.items():
+        epochs, first, among = zip(*one["agreement"], strict=True)
+        curves.append(Curve(titles.get(name, name) if len(layers) > 1 else "first neighbour", first, epochs))
+        if len(layers) == 1:
+            curves.append(Curve("first three, in any order", among, epochs))
+    chart = line_chart(
+        "Same first neighbour as in the end", curves, best_epoch, "{:.0%}".format, limits=(0.0, 1.0)
+    )
+    text = "share that is as with the chosen weights; of 500 nodes at most, spread over the graph"
+    return [Chart(chart), Paragraph(text, "caption")]
+
+
+def _examples(examples: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Block]:
+    if not examples:
+        return []
+    short = [name if len(name) <= _LONG_NAME else f"{name[: _LONG_NAME - 1]}…" for name in names]
+    places = max(len(one["neighbours"]) for one in examples)
+    lines: list[list[str | Shaded]] = []
+    for one in examples:
+        label, title = one.get("class"), one["name"]
+        if label is not None:
+            guess = one["predicted"]
+            title += f"\nclass {short[label]}" + ("" if guess == label else f", predicted {short[guess]}")
+        line: list[str | Shaded] = [title]
+        for other in one["neighbours"]:
+            known = other["class"] is not None and other["class"] >= 0
+            text = f"{other['name']}\n" + (f"{short[other['class']]} · " if known else "")
+            text += f"{other['score']:g}" + (" · non-local" if other["nonlocal"] else "")
+            line.append(Shaded(text, 0.4, other["class"] == label) if known else text)
+        lines.append([*line, *[""] * (places - len(one["neighbours"]))])
+    caption = "first neighbours by the first Node2Seq layer, best first, without the node itself · "
+    caption += "class and score · blue: the node's own class" if short else "score"
+    return [Grid(["node", *(f"{place}." for place in range(1, places + 1))], lines, caption)]
+
+
+def _accuracies(details: Mapping[str, Any], found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
+    """Where predictions are right: by degree and by class."""
+    groups = details.get("by_degree")
+    if not groups or not isinstance(found, Metrics):
+        return []
+    titles, shares, counts = zip(*groups, strict=True)
+    hints = [f"{count} nodes" for count in counts]
+    by_degree = bar_chart("Accuracy by degree", titles, {"accuracy": shares}, "number of edges", hints=hints)
+    blocks: list[Block] = [Section(f"Accuracy by degree {nodes}", [Chart(by_degree)])]
+    if len(names) <= _MOST_CLASSES:
+        rows = [(name, row) for name, row in zip(names, found.rows, strict=True) if row.support]
+        recalls = {"accuracy": [row.recall for _, row in rows]}
+        hints = [f"{row.support} nodes" for _, row in rows]
+        by_class = bar_chart("Accuracy by class", [name for name, _ in rows], recalls, "class", hints=hints)
+        blocks.append(Section(f"Accuracy by class {nodes}", [Chart(by_class)]))
+    return [Beside(blocks)]
+
+
+def _calibration(outcome: RunResult, details: Mapping[str, Any]) -> list[Block]:
     found = outcome.calibration
     if found is None:
         return []
@@ -209,7 +338,15 @@ def _calibration(outcome: RunResult) -> list[Block]:
     found_on = "found on validation nodes; no prediction changes by it"
     caption = f"logits are divided by {found.temperature:.3g}, {found_on}"
     title = "Expected calibration error of the probabilities, in %"
-    return [Section(title, [Grid(["nodes", "as trained", "calibrated"], lines, caption)])]
+    errors = Section(title, [Grid(["nodes", "as trained", "calibrated"], lines, caption)])
+    groups = details.get("reliability")
+    if not groups:
+        return [errors]
+    curves = [
+        Curve(name, [one[1] for one in group], [one[0] for one in group]) for name, group in groups.items()
+    ]
+    chart = reliability_chart("Share of right predictions by their probability", curves)
+    return [Beside([errors, Section("Share of right predictions by their probability", [Chart(chart)])])]
 
 
 def _classes(found: Measured, names: Sequence[str]) -> Grid:

@@ -161,6 +161,7 @@ class RunFolder:
     model_file = property(lambda self: self.path / "model.safetensors")
     report_file = property(lambda self: self.path / "report.html")
     failure_file = property(lambda self: self.path / "failure.json")
+    details_file = property(lambda self: self.path / "details.json")
 
     def read(self) -> None:
         """Have in memory what decides about the run, for processes that do not see the disk."""
@@ -309,6 +310,11 @@ class RunFolder:
                 "Restore the file from a copy, or train again",
             ) from error
 
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        """How the layers order neighbours, and what is right where; runs of earlier versions have none."""
+        return read_json(self.details_file) if self.details_file.is_file() else {}
+
     def final(self) -> dict[str, Any]:
         """The last line of metrics.jsonl: the chosen epoch and the figures."""
         if self.failure is not None:
@@ -347,7 +353,9 @@ class RunFolder:
         lines = [*self.history, final] if final else self.history
         write_bytes(self.metrics_file, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
-    def write_result(self, fitted: FitResult, model: nn.Module, seconds: float) -> None:
+    def write_result(
+        self, fitted: FitResult, model: nn.Module, seconds: float, details: dict[str, Any]
+    ) -> None:
         """Write the figures, then the weights, which make the run finished."""
         result = RunResult(
             folder=self,
@@ -370,6 +378,9 @@ class RunFolder:
         if result.calibration is not None:
             final["calibration"] = asdict(result.calibration)
         self.write_epochs(fitted.history, final)
+        content = json.dumps(details)
+        write_bytes(self.details_file, content.encode())
+        self.details = json.loads(content)
         write_tensors(self.model_file, model.state_dict(), {"belongs_to": self.identity})
         self.checkpoint_file.unlink(missing_ok=True)
         self.result = result

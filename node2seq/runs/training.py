@@ -57,7 +57,7 @@ from node2seq.train.inputs import (
 )
 from node2seq.train.minibatch import BatchTrainer
 from node2seq.train.processes import Processes, check_divisible
-from node2seq.train.progress import EpochRecord, FitResult
+from node2seq.train.progress import EpochRecord, FitResult, OrderWatch, details_of, matrices_of
 from node2seq.train.settings import BatchSettings
 from node2seq.train.stored import StoreTrainer, batches_for_store
 from node2seq.train.task import Task, task_for
@@ -224,6 +224,7 @@ class _Session:
         self._new_models: dict[Path, nn.Module] = {}
         self._graph: RunGraph | None = None
         self._why_batches = self._too_large = ""
+        self._watch: OrderWatch | None = None
 
     def open(
         self,
@@ -446,9 +447,19 @@ class _Session:
             elif not folder.finished:
                 assert result is not None
                 result = replace(result, warnings=(*self.graph.warnings, *result.warnings))
-                folder.write_result(result, model, trainer.seconds_per_run)
+                details = self._details(trainer, model, folder, result.task)
+                folder.write_result(result, model, trainer.seconds_per_run, details)
         if not self.alone:
             self.checkpoint.unlink()
+
+    def _details(self, trainer: Trainer, model: nn.Module, folder: RunFolder, task: Task) -> dict[str, Any]:
+        """What the report shows beyond the figures; on mini-batches, the learned matrices alone."""
+        if folder.run.batches is not None:
+            return {"matrices": matrices_of(model)}
+        split, names = folder.split, self.graph.node_ids
+        nodes = (split.test if split.test.numel() else split.val).to(trainer.y.device)
+        graph = trainer.y, trainer.edge_index
+        return details_of(model, *trainer.traces(model), *graph, nodes, task, names, self._watch)
 
     def _groups(self) -> list[tuple[list[RunFolder], Mapping[str, Any] | None]]:
         """The runs to train at once that are not finished, and their saved state if there is one."""
@@ -498,6 +509,11 @@ class _Session:
             else:
                 normal = run.row_normalize
                 trainer = StoreTrainer(models[0], self.graph.store, *own, row_normalize=normal)
+        self._watch = None
+        if self.alone and batches is None:  # the model is untrained until its state is loaded
+            size = trainer.y.size(0), trainer.edge_index.size(1)
+            self._watch = OrderWatch(lambda: trainer.traces()[1], *size)
+            self._watch.seen += (state or {}).get("orders", [])
         if state is not None:
             trainer.load_state_dict(state["fitter" if self.alone else "program"], state["seconds"])
         first = members[0]
@@ -526,6 +542,8 @@ class _Session:
         with stop_requests() as asked:
             while trainer.active:
                 trainer.advance(1 if self.alone else LOOK_EVERY)
+                if self._watch is not None:
+                    self._watch.after_epoch(trainer.epoch)
                 latest = [run.history[-1] for run in trainer.runs if run.error is None]
                 if self.alone and self.processes.is_first:
                     for record in latest:
@@ -548,6 +566,8 @@ class _Session:
             return
         if self.alone:
             state: dict[str, Any] = {"fitter": trainer.state_dict()}
+            if self._watch is not None:
+                state["orders"] = self._watch.seen[1:]
         else:
             numbers = [self.folders.index(folder) for folder in members]
             state = {"program": trainer.state_dict(), "members": numbers}

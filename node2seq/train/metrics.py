@@ -10,11 +10,13 @@ class.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from node2seq.data.graph import rounded
+from node2seq.nn.conv.ranks import Trace
 
 Score = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -216,3 +218,74 @@ def fitting_metric(labels: Tensor, *, class_weights: bool = False) -> str:
     if counts.numel() == 2 and int(counts.max()) > _UNEQUAL * int(counts.sum()):
         return "roc-auc"
     return "balanced-accuracy" if class_weights else "accuracy"
+
+
+class FirstNeighbours(NamedTuple):
+    """The first neighbours of each node by the order of a layer, the node itself left out, [N, places]."""
+
+    node: Tensor
+    """Their numbers, −1 where a node has no more."""
+    score: Tensor
+    is_nonlocal: Tensor
+
+    @classmethod
+    def of(cls, trace: Trace, nodes: int, places: int) -> FirstNeighbours:
+        """What a trace says of so many nodes, the first head's if there are several."""
+        ptr = trace.ptr[: nodes + 1]
+        target = torch.repeat_interleave(torch.arange(nodes, device=ptr.device), ptr.diff())
+        kept = (trace.index[: target.numel()] != target).nonzero().view(-1)
+        target = target[kept]
+        count = torch.bincount(target, minlength=nodes)
+        place = torch.arange(target.numel(), device=ptr.device) - (count.cumsum(0) - count)[target]
+        first = place < places
+        at, kept = (target[first], place[first]), kept[first]
+        empty = trace.index.new_full((nodes, places), -1)
+        return cls(
+            empty.index_put(at, trace.index[kept]),
+            trace.scores.new_zeros(nodes, places).index_put(at, trace.scores[kept].detach()),
+            (empty > 0).index_put(at, trace.is_nonlocal[kept]),
+        )
+
+    def same_class(self, y: Tensor) -> tuple[list[float], list[int]]:
+        """How often the neighbour at each place has the node's class, and of how many nodes that is known."""
+        known = (self.node >= 0) & (y[self.node.clamp(min=0)] >= 0) & (y >= 0)[:, None]
+        same = known & (y[self.node.clamp(min=0)] == y[:, None])
+        return ratio(same.sum(0), known.sum(0)).tolist(), known.sum(0).tolist()
+
+    def nonlocal_shares(self) -> list[float]:
+        """The share of non-local nodes at each place."""
+        return ratio(self.is_nonlocal.sum(0), (self.node >= 0).sum(0)).tolist()
+
+
+def agreement(node: Tensor, last: Tensor) -> tuple[float, float]:
+    """How much of an order stays: the share of nodes with the same first neighbour, and of first ones kept.
+
+    Args:
+        node: The first neighbours of some nodes, [n, places]; −1 for none.
+        last: Those of later.
+    """
+    real = last >= 0
+    shared = (last[:, :, None] == node[:, None, :]).any(-1) & real
+    first = (last[:, 0] == node[:, 0]) & real[:, 0]
+    return ratio(first.sum(), real[:, 0].sum()).item(), ratio(shared.sum(), real.sum()).item()
+
+
+def reliability(confidence: Tensor, right: Tensor, groups: int = 10) -> list[tuple[float, float, int]]:
+    """Confidence, share of right predictions and number of nodes, in groups of equal width that have any."""
+    group = (confidence * groups).ceil().long().clamp(1, groups) - 1
+    count = torch.bincount(group, minlength=groups)
+    sums = [torch.bincount(group, value.double(), minlength=groups) for value in (confidence, right)]
+    means = (ratio(value, count).tolist() for value in sums)
+    return [found for found in zip(*means, count.tolist(), strict=True) if found[2]]
+
+
+def by_degree(right: Tensor, degree: Tensor) -> list[tuple[str, float, int]]:
+    """The share of right predictions among nodes of similar degree: groups double in width."""
+    group = torch.where(degree > 0, degree.clamp(min=1).double().log2().floor().long() + 1, 0)
+    found = []
+    for number in group.unique().tolist():
+        mine = group == number
+        low, high = (0, 0) if number == 0 else (2 ** (number - 1), 2**number - 1)
+        title = str(low) if low == high else f"{low}–{high}"
+        found.append((title, right[mine].double().mean().item(), int(mine.sum())))
+    return found

@@ -7,17 +7,27 @@ reads the figures when it wants to know, and keeps them in a :class:`RunProgress
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.ranks import RankLayer, Trace, learned_matrices
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts
 from node2seq.train.measured import Calibration, Measured
-from node2seq.train.metrics import METRIC_TITLES, Score, shown
+from node2seq.train.metrics import (
+    METRIC_TITLES,
+    FirstNeighbours,
+    Score,
+    agreement,
+    by_degree,
+    reliability,
+    shown,
+)
 from node2seq.train.settings import TrainSettings
 from node2seq.train.step import Part, mean_over
 from node2seq.train.task import Classification, MultiLabel, Task, task_for
@@ -322,3 +332,146 @@ class EarlyStopping:
                 tensor[:rows].copy_(state[name][:rows])
             else:
                 tensor.copy_(state[name])
+
+
+# Nodes whose first neighbours are followed over the epochs, and how many of these; nodes that are shown.
+_FOLLOWED, _FIRST, _EXAMPLES = 500, 3, 6
+# Places of the order that are told apart, and rows and columns of a matrix.
+PLACES, _CELLS = 8, 16
+# Above so many edges, a look takes long, and the order is looked at before and after training alone.
+_MOST_EDGES = 2_000_000
+
+Look = Callable[[], Mapping[str, Trace]]
+
+
+class OrderWatch:
+    """How the Node2Seq layers of one network order neighbours, before, while and after it is trained.
+
+    It looks on: nothing that is trained depends on it. The first look is at the untrained network.
+
+    Args:
+        look: Gives the trace of each layer now.
+        nodes: How many the graph has.
+        edges: How many edges.
+    """
+
+    def __init__(self, look: Look, nodes: int, edges: int) -> None:
+        self._look, self._nodes, self._often = look, nodes, edges <= _MOST_EDGES
+        self.followed = torch.arange(0, nodes, -(-nodes // _FOLLOWED))
+        self.before = self._first(look())
+        self.seen: list[tuple[int, dict[str, list[list[int]]]]] = [(0, self._of_followed(self.before))]
+        """The epochs that were looked at, and the first neighbours of the followed nodes in each layer."""
+
+    def after_epoch(self, epoch: int) -> None:
+        """Look at the order after epochs 1, 2, 5, 10, 20, 50 and so on."""
+        if self._often and str(epoch).rstrip("0") in ("1", "2", "5") and epoch > self.seen[-1][0]:
+            self.seen.append((epoch, self._of_followed(self._first(self._look()))))
+
+    def described(self, traces: Mapping[str, Trace], classes: Tensor | None) -> dict[str, dict[str, Any]]:
+        """What is known of each layer, by its name, ready for JSON.
+
+        Args:
+            traces: Those of the chosen weights.
+            classes: Those of all nodes, if classes are predicted.
+        """
+        last = self._first(traces)
+        ends = self._of_followed(last)
+        described: dict[str, dict[str, Any]] = {}
+        for name, first in last.items():
+            then = torch.tensor(ends[name])
+            changes = [(epoch, *agreement(torch.tensor(seen[name]), then)) for epoch, seen in self.seen]
+            described[name] = {"agreement": changes, "nonlocal": first.nonlocal_shares()}
+            if classes is not None:
+                before, _ = self.before[name].same_class(classes)
+                after, counts = first.same_class(classes)
+                described[name]["same_class"] = {"before": before, "after": after, "nodes": counts}
+        return described
+
+    def _first(self, traces: Mapping[str, Trace]) -> dict[str, FirstNeighbours]:
+        return {name: FirstNeighbours.of(trace, self._nodes, PLACES) for name, trace in traces.items()}
+
+    def _of_followed(self, first: Mapping[str, FirstNeighbours]) -> dict[str, list[list[int]]]:
+        return {name: one.node.cpu()[self.followed, :_FIRST].tolist() for name, one in first.items()}
+
+
+def matrices_of(model: nn.Module) -> dict[str, list[tuple[str, list[list[float]]]]]:
+    """The learned matrices of each Node2Seq layer, in blocks where they are large."""
+    layers = ((name, part) for name, part in model.named_modules() if isinstance(part, RankLayer))
+    return {name: learned_matrices(layer, _CELLS) for name, layer in layers}
+
+
+def details_of(
+    model: nn.Module,
+    outputs: Tensor,
+    traces: Mapping[str, Trace],
+    y: Tensor,
+    edge_index: Tensor,
+    nodes: Tensor,
+    task: Task,
+    names: Sequence[Any],
+    watch: OrderWatch | None,
+) -> dict[str, Any]:
+    """What a report shows of a trained network beyond its figures, ready for JSON.
+
+    Args:
+        model: The network.
+        outputs: What it gives, [N, outputs].
+        traces: What its Node2Seq layers do.
+        y: The labels of all nodes.
+        edge_index: The edges.
+        nodes: The nodes to look at.
+        task: What is predicted, with calibrated probabilities if it has any.
+        names: What nodes are called.
+        watch: What was seen before and while it was trained.
+    """
+    classes = y if isinstance(task, Classification) else None
+    details: dict[str, Any] = {"matrices": matrices_of(model)}
+    if isinstance(task, Classification):
+        degree = torch.bincount(edge_index[1], minlength=y.size(0))
+        details |= _accuracies(outputs[nodes].cpu(), y[nodes].cpu(), degree[nodes].cpu(), task)
+    for trace in [*traces.values()][:1]:
+        first = FirstNeighbours.of(trace, y.size(0), PLACES)
+        details["examples"] = _examples(first, outputs, classes, nodes, names)
+    if watch is not None:
+        details["layers"] = watch.described(traces, classes)
+    return details
+
+
+def _examples(
+    first: FirstNeighbours, outputs: Tensor, classes: Tensor | None, nodes: Tensor, names: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Some nodes with their first neighbours: as many right predictions as wrong ones, where there are."""
+    among = nodes[(first.node[nodes] >= 0).sum(1) >= _FIRST]
+    chosen, about = among[:_EXAMPLES], {}
+    if classes is not None:
+        predicted, half = outputs.argmax(-1), _EXAMPLES // 2
+        right = predicted[among] == classes[among]
+        chosen = torch.cat([among[right][:half], among[~right][:half]])
+        about = {"class": classes, "predicted": predicted}
+    return [
+        {
+            "name": str(names[node]),
+            **{key: int(values[node]) for key, values in about.items()},
+            "neighbours": [
+                {
+                    "name": str(names[other]),
+                    "class": None if classes is None else int(classes[other]),
+                    "score": float(f"{float(first.score[node, place]):.3g}"),
+                    "nonlocal": bool(first.is_nonlocal[node, place]),
+                }
+                for place, other in enumerate(first.node[node].tolist())
+                if other >= 0
+            ],
+        }
+        for node in chosen.tolist()
+    ]
+
+
+def _accuracies(outputs: Tensor, y: Tensor, degree: Tensor, task: Classification) -> dict[str, Any]:
+    """Right predictions of some nodes by degree and by confidence, as trained and calibrated."""
+    right = outputs.argmax(-1) == y
+    groups = {
+        name: reliability(kind.predict(outputs).max(-1).values.double(), right)
+        for name, kind in (("as trained", replace(task, temperature=1.0)), ("calibrated", task))
+    }
+    return {"by_degree": by_degree(right, degree), "reliability": groups}

@@ -18,6 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.ranks import Trace, recorded
 from node2seq.train.cross_fitting import Folds
 from node2seq.train.cuda_graph import Replay
 from node2seq.train.inputs import SplitLike, check_features, edge_values, features_for, graph_tensors
@@ -169,6 +170,16 @@ class Trainer:
             return torch.func.functional_call(self.model, averages, inputs, named)
 
         return infer(self.model, self._call, averaged if averages else self.model)
+
+    def traces(self, model: nn.Module | None = None) -> tuple[Tensor, dict[str, Trace]]:
+        """What a model gives by itself, [N, classes], and what each of its Node2Seq layers does, by name.
+
+        Args:
+            model: One of :meth:`model_of`; the weights of now, or their averages, if left out.
+        """
+        with recorded(model or self.model) as calls:
+            outputs = self.logits()[0] if model is None else next(self._logits_of([model]))
+        return outputs, {name: call.trace for name, call in calls.items()}
 
     def _logits_of(self, models: Iterable[nn.Module]) -> Iterator[Tensor]:
         """What each model gives by itself, [N, classes]."""

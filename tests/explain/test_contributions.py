@@ -10,7 +10,7 @@ import torch
 from node2seq import Node2SeqConv
 from node2seq.data import load
 from node2seq.explain import contributions, recorded
-from node2seq.explain.contributions import Call
+from node2seq.nn.conv.ranks import Call
 
 READOUTS: dict[str, dict[str, Any]] = {
     "max": {"readout": "max"},

@@ -11,11 +11,14 @@ from node2seq.reporting.charts import (
     Box,
     Curve,
     Dots,
+    bar_chart,
     box_plot,
     dot_chart,
+    heat_maps,
     line_chart,
     loglog_chart,
     nice_ticks,
+    reliability_chart,
     scatter_chart,
 )
 
@@ -50,6 +53,9 @@ def test_labels_are_text_not_markup():
         loglog_chart("<b>", [Curve("<i>", [1.0], [1.0])], "<u>", "<s>"),
         dot_chart("<b>", ["<u>"], [Dots("<i>", {"<u>": 1.0}, {"<u>": 0.5})], "<s>"),
         box_plot("<b>", [("<u>", [Box("<i>", [1.0], 2.0)])], "<s>"),
+        bar_chart("<b>", ["<u>"], {"<i>": [0.5], "<u>": [1.0]}, "<s>", ("<i>", 0.5), ["<b>"]),
+        heat_maps([("<b>", [[1.0]])]),
+        reliability_chart("<b>", [Curve("<i>", [0.5], [0.5])]),
     ):
         assert not re.search("<(b|i|u|s)>", chart)
         drawing(chart)
@@ -134,3 +140,58 @@ def test_a_scatter_has_a_dot_for_each_point_and_the_line_of_equal_values():
 
 def test_equal_numbers_can_be_drawn():
     assert scatter_chart("Numbers", [(3.0, 3.0)], "true", "predicted").count("<circle") == 1
+
+
+def test_curves_over_given_epochs_have_a_dot_for_each():
+    curve = Curve("a", [0.5, 0.7, 1.0], [0, 10, 100])
+    chart = drawing(line_chart("Order", [curve], marked=50, limits=(0.0, 1.0)))
+    across = [float(dot.attrib["cx"]) for dot in chart.findall(".//circle")]
+    assert len(across) == 3
+    assert across[1] - across[0] == pytest.approx((across[2] - across[0]) / 10, abs=0.2)
+
+
+def test_bars_are_as_high_as_their_shares():
+    series = {"before": [0.5, 0.25], "after": [1.0, 0.0]}
+    html = bar_chart("Shares", ["1", "2"], series, "place", ("all", 0.75), ["7 nodes", "3 nodes"])
+    chart = drawing(html)
+    bars = {bar.findtext("title"): float(bar.attrib["height"]) for bar in chart.findall(".//rect")}
+    assert list(bars.values()) == pytest.approx([108.0, 216.0, 54.0, 0.0])
+    assert next(iter(bars)) == "1: 50.0%, 7 nodes"
+    (line,) = chart.findall("line[@class='marked']")
+    assert float(line.attrib["y1"]) == pytest.approx(228 - 0.75 * 216)
+    assert "before" in html
+    assert "before" not in bar_chart("Shares", ["1"], {"before": [0.5]}, "place")  # one kind needs no legend
+
+
+def test_names_that_would_overlap_are_left_out():
+    names = [f"a rather long name {number}" for number in range(20)]
+    chart = drawing(bar_chart("Shares", names, {"a": [0.5] * 20}, "class"))
+    assert 1 <= len([text for text in chart.findall("text") if (text.text or "").startswith("a rather")]) <= 3
+
+
+def test_heat_maps_share_one_scale_and_tell_signs_apart():
+    html = heat_maps([("tap 1", [[1.0, -0.5], [0.0, 0.25]]), ("tap 2", [[-0.5]])])
+    assert "positive, 1 at most" in html
+    first, second = (drawing(f"{part}</svg>") for part in html.split("</svg>")[:2])
+    shades = {path.attrib["class"]: [] for path in first}
+    for path in first:
+        shades[path.attrib["class"]].append(float(path.attrib["fill-opacity"]))
+    assert shades["fill c0"] == sorted(shades["fill c0"])
+    assert max(shades["fill c0"]) == 1.0
+    (path,) = second
+    assert path.attrib["class"] == "fill c1"
+    assert float(path.attrib["fill-opacity"]) == max(shades["fill c1"])
+
+
+def test_a_matrix_of_zeros_can_be_drawn():
+    assert "nan" not in heat_maps([("tap 1", [[0.0, 0.0]])])
+
+
+def test_perfect_calibration_lies_on_the_line():
+    html = reliability_chart("Calibration", [Curve("a", [0.5, 1.0], [0.5, 1.0]), Curve("b", [0.2], [0.8])])
+    chart = drawing(html)
+    (line,) = chart.findall("line[@class='marked']")
+    first, last = ((float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in chart.findall(".//circle"))
+    assert last == (float(line.attrib["x2"]), float(line.attrib["y2"]))
+    middle = [(float(line.attrib[f"{a}1"]) + float(line.attrib[f"{a}2"])) / 2 for a in "xy"]
+    assert first == pytest.approx(middle, abs=0.1)

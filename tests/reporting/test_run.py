@@ -14,7 +14,7 @@ from node2seq.train.measured import ClassMetrics, Metrics
 from node2seq.train.settings import TrainSettings
 
 CONFIG = RunConfig(Source(name="karate"), options={"hidden_channels": 4}, settings=TrainSettings(epochs=8))
-VOID = {"meta", "line", "circle", "polyline"}
+VOID = {"meta", "line", "circle", "polyline", "br"}
 
 
 class Checker(HTMLParser):
@@ -73,8 +73,50 @@ def test_a_page_that_stands_alone(run: Path):
         "prefers-color-scheme: dark",
     ):
         assert text in page
-    assert page.count("<svg") == 2
-    assert page.count("<polyline") == 4
+    # Two learning curves, three taps, the classes by place, how the order settles, accuracy by degree and by
+    # class, calibration.
+    assert page.count("<svg") == 10
+    assert page.count("<polyline") == 4 + 2 + 2
+
+
+def test_the_report_shows_the_order_of_the_neighbours(run: Path):
+    folder = RunFolder(run)
+    page = render(folder)
+    for title in (
+        "Learned matrices",
+        "How often the neighbour at each place has the node&#x27;s class",
+        "How the order settles",
+        "Neighbours in their order",
+        "Accuracy by degree (test nodes)",
+        "Accuracy by class (test nodes)",
+        "Share of right predictions by their probability",
+    ):
+        assert title in page, title
+    assert "Non-local nodes at each place" not in page  # one hop
+    for example in folder.details["examples"]:
+        assert f"{example['name']}<br>class {example['class']}" in page
+    folder.details = {}  # as in folders of earlier versions
+    assert "Learned matrices" not in render(folder)
+
+
+def test_the_report_of_a_baseline_has_no_order(run: Path):
+    page = render(RunFolder(run / "baseline-gcn"))
+    assert "Accuracy by degree" in page
+    assert "Learned matrices" not in page
+    assert "Neighbours in their order" not in page
+
+
+@pytest.mark.slow
+def test_non_local_nodes_and_several_layers_are_shown(tmp_path: Path):
+    options = {"hidden_channels": 4, "num_layers": 3, "readout": "ranks", "hops": 2, "threshold": 0.05}
+    train_run(replace(CONFIG, model="residual-node2seq", options=options), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    page = render(folder)
+    check(page)
+    assert len(folder.details["layers"]) == 3
+    assert page.count("Learned matrices, layer") == 3
+    assert page.count("Non-local nodes at each place, layer") == 2  # the first and the last
+    assert "· non-local" in page
 
 
 def test_what_the_user_named_is_text_not_markup(run: Path):

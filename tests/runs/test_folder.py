@@ -19,7 +19,8 @@ from node2seq.train.settings import TrainSettings
 
 def test_what_a_run_folder_holds(finished: Path):
     found = {path.name for path in finished.iterdir()}
-    assert found == {".lock", "config.json", "metrics.jsonl", "model.safetensors", "split.json"}
+    files = {"config.json", "details.json", "metrics.jsonl", "model.safetensors", "split.json"}
+    assert found == {".lock", *files}
     config = json.loads((finished / "config.json").read_text())
     assert config["format"] == 1
     assert config["model"]["name"] == "node2seq"

@@ -114,6 +114,8 @@ def test_stopped_and_resumed_is_bit_identical(karate: RunConfig, epoch: int, fin
     assert weights(path) == weights(finished)
     assert RunFolder(path).result.metrics == RunFolder(finished).result.metrics
     assert RunFolder(path).history == RunFolder(finished).history
+    # The order of the neighbours, too, before the interruption and after it.
+    assert RunFolder(path).details == RunFolder(finished).details
     assert not (path / "checkpoint.safetensors").exists()
 
 

@@ -29,8 +29,7 @@ from node2seq.nn.conv.inputs import (
     needs_targets,
     sequences_of,
 )
-from node2seq.nn.conv.ranks import RankLayer
-from node2seq.nn.conv.trace import Trace
+from node2seq.nn.conv.ranks import RankLayer, Trace
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:

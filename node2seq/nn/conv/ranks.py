@@ -1,12 +1,63 @@
-"""What ``readout="ranks"`` adds to the layer: scores, and heads, which read the graph once each."""
+"""Where neighbours stand: the trace of a layer, and what ``readout="ranks"`` adds to it, scores and heads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import Linear
 from torch_geometric.typing import Adj
 
 from node2seq import ops
+from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import SequenceMessages
+
+
+class Trace(NamedTuple):
+    """What the layer did at each node. Entry e of node i lies at ``ptr[i] <= e < ptr[i + 1]``, best first.
+
+    Of several graphs at once it is the trace of their disjoint union: node i of graph b is node b N + i. Each
+    of H heads has a graph of its own: node i of head h of graph b is node (b H + h) N + i.
+    """
+
+    ptr: Tensor
+    """Where each node's sequence starts, and where the last one ends, [N + 1]."""
+    index: Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The source node of each entry, [E]."""
+    scores: Tensor
+    """Its score, [E]."""
+    is_nonlocal: Tensor
+    """Whether it was taken from several hops away, [E]."""
+    winner: Tensor | None
+    """For ``readout="max"``: the window that won each channel, [N, D]. It starts at ``ptr[i] + winner``."""
+    edge: Tensor | None = None
+    """Where edges carry something: the edge of each entry as it is listed, or −1 for none, [E]."""
+    ranks: Tensor | None = None
+    """For ``readout="ranks"``: the share of each entry at each of the first ranks, [K, E]."""
+
+    @classmethod
+    def of(
+        cls,
+        ranking: ops.Ranking,
+        winner: Tensor | None,
+        edges: ops.EdgeValues | None,
+        graphs: int,
+        ranks: ops.Ranks | None = None,
+    ) -> "Trace":
+        """The trace of a ranking and of what was read out."""
+        node, score, entry = ranking
+        edge = None if edges is None else edges.edge_of(entry, graphs)
+        shares = None if ranks is None else ranks.at_positions().detach()
+        is_nonlocal, rows = entry < 0, ranking.sequences.rows
+        ptr = rows.ptr
+        if graphs > 1 and torch.compiler.is_compiling():  # what is left over in each graph goes to the end
+            order = rows.target.argsort(stable=True)
+            node, score, is_nonlocal = node[order], score[order], is_nonlocal[order]
+            edge = None if edge is None else edge[order]
+            shares = None if shares is None else shares[:, order]
+            ptr = torch.cat([ptr.new_zeros(1), rows.length().cumsum(0)])
+        return cls(ptr, node, score, is_nonlocal, winner, edge, shares)
 
 
 class RankLayer(SequenceMessages):
@@ -20,9 +71,14 @@ class RankLayer(SequenceMessages):
     backend: str
     temperature: float
     heads: int
+    readout: str
     lin_query: Linear | None
     lin_key: Linear | None
     lin_edge_key: Linear | None
+
+    def tap_matrices(self) -> Tensor:
+        """One matrix for each tap or rank, [K, D, D]."""
+        raise NotImplementedError
 
     def _soft_ranks(
         self,
@@ -123,3 +179,82 @@ def edges_of_heads(edges: ops.EdgeValues, heads: int, runs: int) -> ops.EdgeValu
 def threshold_of_heads(threshold: float | Tensor, heads: int) -> float | Tensor:
     """β of each run for each of its heads."""
     return torch.repeat_interleave(threshold, heads) if isinstance(threshold, Tensor) else threshold
+
+
+class Call(NamedTuple):
+    """What a layer was called with, what it gave, and what it did."""
+
+    x: Tensor
+    edge_index: Tensor
+    edge_weight: Tensor | None
+    edge_attr: Tensor | None
+    out: Tensor
+    trace: Trace
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[dict[str, Call]]:
+    """Keeps what each Node2Seq layer of a model does inside the block, by the name of the layer.
+
+    The layers stand in the order of their calls. Each may be called once.
+    """
+    calls: dict[str, Call] = {}
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, RankLayer):
+            handles.append(module.register_forward_pre_hook(_ask_for_trace, with_kwargs=True))
+            handles.append(module.register_forward_hook(_keeper(calls, name), with_kwargs=True))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _ask_for_trace(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    return args, {**kwargs, "return_trace": True}
+
+
+def _keeper(calls: dict[str, Call], name: str) -> Any:
+    def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Tensor:
+        if name in calls:
+            raise Node2SeqError(
+                f"the layer {name}",
+                "the model calls it more than once, so it has more than one order at a node",
+                "Give each call a layer of its own",
+            )
+        out, trace = result
+        weight, attr = (
+            args[place] if len(args) > place else kwargs.get(key)
+            for place, key in ((2, "edge_weight"), (3, "edge_attr"))
+        )
+        calls[name] = Call(args[0], args[1], weight, attr, out, trace)
+        return out
+
+    return keep
+
+
+@torch.no_grad()
+def learned_matrices(conv: RankLayer, most: int) -> list[tuple[str, list[list[float]]]]:
+    """The title and the values of each matrix of a layer: rows are channels read.
+
+    Args:
+        conv (RankLayer): The layer.
+        most (int): A matrix of more rows or columns is given in blocks: the strongest value of each.
+    """
+    found = []
+    for number, weight in enumerate(conv.tap_matrices().double().cpu()):
+        head, tap = divmod(number, conv.tap_matrices().size(0) // conv.heads)
+        words = f"tap {tap + 1}"
+        if conv.readout == "ranks":
+            words = "mean of all" if tap == conv.kernel_size else f"rank {tap + 1}"
+        title = words if conv.heads == 1 else f"head {head + 1}, {words}"
+        found.append((title, _in_blocks(weight, most)))
+    return found
+
+
+def _in_blocks(values: Tensor, most: int) -> list[list[float]]:
+    rows = values.tensor_split(min(values.size(0), most))
+    blocks = [some.tensor_split(min(values.size(1), most), dim=1) for some in rows]
+    strongest = ((block.reshape(-1) for block in line) for line in blocks)
+    return [[round(float(block[block.abs().argmax()]), 5) for block in line] for line in strongest]

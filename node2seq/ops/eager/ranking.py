@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops import reference
-from node2seq.ops.ranking import Convolution, Positions, Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Convolution, Positions, Ranking, Sequences
 
 # So few entries are sorted all at once.
 _FEW_ENTRIES = 2**15

@@ -12,9 +12,8 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops.linear import multiply_in_parts
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import CpuPlan, Scratch, layout_of, run
-from node2seq.ops.ranking import Layout
 from node2seq.ops.reference import LEAST_LEFT
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Layout, Sequences
 
 
 def pair_scores(query: Tensor, key: Tensor, sequences: Sequences | Layout) -> Tensor:

@@ -30,8 +30,7 @@ from torch import Tensor
 
 from node2seq.ops import dropout
 from node2seq.ops.native import kernels
-from node2seq.ops.ranking import Convolution, Layout, Positions, Ranking
-from node2seq.ops.sequences import Rows, Sequences, lasting
+from node2seq.ops.sequences import Convolution, Layout, Positions, Ranking, Rows, Sequences, lasting
 
 # How often each kernel was run: which path was taken cannot be seen in the results.
 RUNS: Counter[str] = Counter()

@@ -9,8 +9,7 @@ from node2seq.ops.candidates import Candidates
 from node2seq.ops.native import kernels
 from node2seq.ops.native.candidates import lists_of
 from node2seq.ops.native.runtime import own_keys, plan_of, run, score_and_place
-from node2seq.ops.ranking import Positions, Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Positions, Ranking, Sequences
 
 
 def select(

@@ -11,8 +11,7 @@ from torch.autograd.function import once_differentiable
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import Scratch, layout_of, run
-from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Layout, Sequences
 
 # As many channels as fill a cache line: two threads never write to the same one.
 _CHANNELS = 16

@@ -13,8 +13,7 @@ from node2seq.ops.linear import multiply_in_parts
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import Scratch, layout_of, run
 from node2seq.ops.native.window_max import split_taps
-from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Layout, Sequences
 
 
 def convolve_sum(

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Layout, Sequences
 from node2seq.ops.triton import plan
 from node2seq.ops.triton.counting_sort import sort
 from node2seq.ops.triton.partition import transpose

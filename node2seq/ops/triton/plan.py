@@ -10,8 +10,7 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import is_tracing
-from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import MOST_ENTRIES, Sequences, lasting
+from node2seq.ops.sequences import MOST_ENTRIES, Layout, Sequences, lasting
 from node2seq.ops.triton.counting_sort import sort
 from node2seq.ops.triton.partition import Order, Totals, read_totals, transpose
 

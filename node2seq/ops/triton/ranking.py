@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops import eager
-from node2seq.ops.ranking import Convolution, Layout, Positions, Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Convolution, Layout, Positions, Ranking, Sequences
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums, fits, scored_window_sum
 from node2seq.ops.triton.launch import plain
 from node2seq.ops.triton.plan import plan_of, reordered

@@ -17,8 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences, multiply
+from node2seq.ops.sequences import Layout, Sequences, multiply
 from node2seq.ops.triton.aggregate import segment_sum, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.launch import MOST_TAPS, TILES, channel_blocks, launch, next_power_of_2, plain

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from node2seq.ops import selection
 from node2seq.ops.candidates import Candidates
-from node2seq.ops.ranking import Positions, Ranking
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Positions, Ranking, Sequences
 from node2seq.ops.triton.dynamic_plan import DynamicPlan, dynamic_layout
 from node2seq.ops.triton.launch import TILES, Tile, cdiv, channel_blocks, launch, plain
 from node2seq.ops.triton.plan import GpuPlan, plan_of

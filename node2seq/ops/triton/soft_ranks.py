@@ -19,9 +19,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops.ranking import Layout
 from node2seq.ops.reference import LEAST_LEFT
-from node2seq.ops.sequences import Sequences
+from node2seq.ops.sequences import Layout, Sequences
 from node2seq.ops.triton.attention import entries_here, rows_here
 from node2seq.ops.triton.launch import cdiv, launch, plain
 from node2seq.ops.triton.plan import Work, plan_of

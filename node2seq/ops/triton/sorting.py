@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.ranking import Layout
+from node2seq.ops.sequences import Layout
 from node2seq.ops.triton.counting_sort import FEW, place_few
 from node2seq.ops.triton.launch import Tile, cdiv, launch
 from node2seq.ops.triton.plan import Bucket, GpuPlan, Work

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
-from node2seq.ops.ranking import Layout
-from node2seq.ops.sequences import Sequences, multiply
+from node2seq.ops.sequences import Layout, Sequences, multiply
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums
