@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from node2seq.runs.folder import RunResult
     from node2seq.runs.training import RunStart
     from node2seq.train.measured import Measured
-    from node2seq.train.progress import EpochRecord
+    from node2seq.train.progress import BatchProgress, EpochRecord
 
 # Often enough to see that it lives, seldom enough for a log file.
 LINE_SECONDS = 10.0
@@ -163,6 +163,34 @@ def _lines(console: Console, title: str, epochs: int, done: int, metric: str) ->
         console.print(text.rstrip(), highlight=False, soft_wrap=True)
 
     return show
+
+
+class BatchLines:
+    """A line every few seconds while an epoch of mini-batches lasts; short epochs have none.
+
+    Args:
+        console: Where it is shown.
+        title: Of the run.
+        epochs: How many there are.
+    """
+
+    def __init__(self, console: Console, title: str, epochs: int) -> None:
+        self._console, self._title, self._epochs = console, title, epochs
+        self._phase, self._begun, self._first, self._told = (0, ""), 0.0, 0, time.monotonic()
+
+    def __call__(self, at: BatchProgress) -> None:
+        """Take in how far an epoch is."""
+        now = time.monotonic()
+        if self._phase != (at.epoch, at.doing):
+            self._phase, self._begun, self._first = (at.epoch, at.doing), now, at.done
+        if now - self._told < LINE_SECONDS:
+            return
+        self._told = now
+        since = at.done - self._first  # of the first batch, it is not known how long it took
+        left = f", {(now - self._begun) / since * (at.total - at.done):.0f} s left" if since else ""
+        epoch = f"epoch {at.epoch}/{self._epochs}" if at.epoch <= self._epochs else "at the end"
+        text = f"{self._title}  {epoch}  {at.doing}, {at.done:,} of {at.total:,} nodes{left}"
+        self._console.print(text, highlight=False, soft_wrap=True)
 
 
 def results(console: Console, finished: Sequence[Finished]) -> None:

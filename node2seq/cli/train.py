@@ -262,6 +262,7 @@ def _train(
     together = f", {len(runs)} runs together" if len(runs) > 1 else ""
     with ExitStack() as stack:
         shown: list[OnEpoch] = []
+        batches: list[show.BatchLines] = []
 
         def on_start(begun: RunStart) -> None:
             stack.close()  # the bar of the runs before
@@ -270,6 +271,7 @@ def _train(
             settings = begun.config.settings
             bar = show.progress(console, title, settings.epochs, begun.epoch, settings.metric)
             shown.append(stack.enter_context(bar))
+            batches.append(show.BatchLines(console, title, settings.epochs))
 
         told: dict[str, Any] = {
             "on_start": on_start,
@@ -280,4 +282,5 @@ def _train(
         }
         if len(runs) > 1:
             return training.train_series(runs, home, **told)
-        return [training.train_run(*runs[0], resume=resume, processes=processes, **told)]
+        told |= {"processes": processes, "on_batch": lambda at: batches[-1](at)}
+        return [training.train_run(*runs[0], resume=resume, **told)]

@@ -57,7 +57,14 @@ from node2seq.train.inputs import (
 )
 from node2seq.train.minibatch import BatchTrainer
 from node2seq.train.processes import Processes, check_divisible
-from node2seq.train.progress import EpochRecord, FitResult, OrderWatch, details_of, matrices_of
+from node2seq.train.progress import (
+    EpochRecord,
+    FitResult,
+    OnBatch,
+    OrderWatch,
+    details_of,
+    matrices_of,
+)
 from node2seq.train.settings import BatchSettings
 from node2seq.train.stored import StoreTrainer, batches_for_store
 from node2seq.train.task import Task, task_for
@@ -110,6 +117,7 @@ def train_run(
     say: Say | None = None,
     data: Data | None = None,
     processes: Processes | None = None,
+    on_batch: OnBatch | None = None,
 ) -> RunResult:
     """Train as ``config`` says and keep everything in the folder ``path``.
 
@@ -125,6 +133,7 @@ def train_run(
         data: The graph that the source names, if it was read already.
         processes: Those that train it together, on mini-batches. The first one writes the folder; the others
             need not see it. All have to be given the same settings and the same graph.
+        on_batch: Called after every mini-batch.
 
     Raises:
         Stopped: After Ctrl-C or SIGTERM, with the state saved.
@@ -133,7 +142,7 @@ def train_run(
     with ExitStack() as held:
         with processes.reporting():
             told = (on_start, on_epoch, checkpoint_seconds)
-            session = _Session(Path(path), config.device, True, *told, processes)
+            session = _Session(Path(path), config.device, True, *told, processes, on_batch)
             session.open([(config, Path(path))], held, resume, say, data)
         return session.train()[0]
 
@@ -205,6 +214,7 @@ class _Session:
         on_epoch: See :func:`train_series`.
         checkpoint_seconds: See :func:`train_series`.
         processes: See :func:`train_run`.
+        on_batch: See :func:`train_run`.
     """
 
     def __init__(
@@ -216,8 +226,9 @@ class _Session:
         on_epoch: OnEpoch | None,
         checkpoint_seconds: float,
         processes: Processes | None = None,
+        on_batch: OnBatch | None = None,
     ) -> None:
-        self.processes = processes or Processes()
+        self.processes, self.on_batch = processes or Processes(), on_batch
         self.home, self.device, self.alone = home, self.processes.local_device(pick_device(device)), alone
         self.on_start, self.on_epoch, self.checkpoint_seconds = on_start, on_epoch, checkpoint_seconds
         self.folders: list[RunFolder] = []
@@ -509,6 +520,7 @@ class _Session:
             else:
                 normal = run.row_normalize
                 trainer = StoreTrainer(models[0], self.graph.store, *own, row_normalize=normal)
+            trainer.on_batch = self.on_batch
         self._watch = None
         if self.alone and batches is None:  # the model is untrained until its state is loaded
             size = trainer.y.size(0), trainer.edge_index.size(1)

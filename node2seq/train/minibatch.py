@@ -17,6 +17,7 @@ from node2seq.train.batches import BatchGraph, MiniBatches, check_batches, check
 from node2seq.train.inputs import SplitLike, check_features, edge_values, graph_tensors
 from node2seq.train.layerwise import infer_by_layers
 from node2seq.train.processes import Processes
+from node2seq.train.progress import BatchProgress, OnBatch
 from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.trainer import Trainer, infer
 
@@ -46,6 +47,8 @@ class BatchTrainer(Trainer):
         processes: Processes | None = None,
     ) -> None:
         self._processes = processes or Processes()
+        self.on_batch: OnBatch | None = None
+        """Called after every batch."""
         check_batches(model, batches, edge_values(model, data))
         check_processes(model, self._processes)
         self._processes.copy_first_(model.state_dict().values())
@@ -84,8 +87,13 @@ class BatchTrainer(Trainer):
             losses = self._step(objective, outputs, self._optimizer.steps)
             total += losses.double() * nodes
             count += nodes
+            self._tell("training", count, self.runs[0].nodes["train"].numel())
         self._processes.sum_(total)
         return total / count
+
+    def _tell(self, doing: str, done: int, total: int) -> None:
+        if self.on_batch is not None:
+            self.on_batch(BatchProgress(self.epoch + 1, doing, done, total))
 
     def _sum_gradients(self) -> None:
         if self._processes.size == 1:

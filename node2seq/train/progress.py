@@ -63,6 +63,26 @@ class EpochRecord:
 
 
 @dataclass(frozen=True)
+class BatchProgress:
+    """How far an epoch of mini-batches is.
+
+    Args:
+        epoch: Its number, from 1.
+        doing: ``"training"`` or ``"measuring"``.
+        done: Seed nodes so far.
+        total: All of them.
+    """
+
+    epoch: int
+    doing: str
+    done: int
+    total: int
+
+
+OnBatch = Callable[[BatchProgress], None]
+
+
+@dataclass(frozen=True)
 class FitResult:
     """The chosen epoch and what the model reaches with its weights.
 

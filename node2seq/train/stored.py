@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +79,7 @@ def infer_by_batches(
     batches: BatchSettings,
     seed: int,
     device: torch.device,
+    report: Callable[[int], None] | None = None,
 ) -> Tensor:
     """What a network gives for some nodes from drawn neighbours, [nodes, outputs].
 
@@ -88,14 +90,18 @@ def infer_by_batches(
         batches: How many neighbours are drawn.
         seed: What is drawn is a function of it and the nodes.
         device: Where to compute.
+        report: Called with the number of nodes so far.
     """
     sampler = graph.sampler(batches.fanout, seed)
     sampler.epoch = _MEASURED
     order = SeedBatches(nodes, batches.batch_size, seed, shuffle=False)
-    found = []
+    found, done = [], 0
     for part, x in batch_loader(sampler, order, graph.read, workers=batches.workers):
         part = part.to(device)
         found.append(call(x.to(device), part.edges, n_id=part.n_id)[part.seeds])
+        done += part.seeds.numel()
+        if report is not None:
+            report(done)
     return torch.cat(found)
 
 
@@ -163,8 +169,9 @@ class StoreTrainer(BatchTrainer):
 
     def logits(self) -> Tensor:
         """What validation sees now, [1, nodes of the split, classes]."""
-        device = self.y.device
-        drawn = (self._graph, self.nodes[self._shown], self._sizes, self._seed, device)
+        device, total = self.y.device, self._shown.numel()
+        report = partial(self._tell, "measuring", total=total)
+        drawn = (self._graph, self.nodes[self._shown], self._sizes, self._seed, device, report)
         with self._averages.in_place():
             rows = infer(self.model, infer_by_batches, self.model, *drawn)
         found = rows.new_zeros(1, self.nodes.numel(), rows.size(-1))

@@ -125,3 +125,15 @@ def test_an_interrupted_run_resumes_on_the_same_store_alone(tmp_path: Path, cli)
 def _model(run: str) -> dict[str, object]:
     model = read_json(Path(run, "config.json"))["model"]
     return {"model": model["name"], "options": model["options"]}
+
+
+def test_long_epochs_say_how_far_they_are(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch):
+    stored(cli, tmp_path)
+    monkeypatch.setattr("node2seq.cli.show.LINE_SECONDS", 0.0)
+    done = cli("train", "--store", "st", *SMALL, "--epochs", "1", "--out", "run")
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert "residual-node2seq  epoch 1/1  training, 64 of 154 nodes" in lines
+    assert "residual-node2seq  epoch 1/1  training, 154 of 154 nodes, 0 s left" in lines
+    assert "residual-node2seq  epoch 1/1  measuring, 205 of 205 nodes, 0 s left" in lines
+    assert "residual-node2seq  at the end  measuring, 257 of 257 nodes, 0 s left" in lines
