@@ -68,7 +68,8 @@ def line_chart(
         limits: Lowest and highest value of the vertical axis; None: taken from the curves.
         over: What the horizontal axis counts.
     """
-    first, epochs = (int(limit(epoch for one in curves for epoch, _ in one.points)) for limit in (min, max))
+    shown = [marked, *(int(epoch) for curve in curves for epoch, _ in curve.points)]
+    first, epochs = min(shown), max(shown)
     low = min(min(curve.y) for curve in curves) if limits[0] is None else limits[0]
     high = max(max(curve.y) for curve in curves) if limits[1] is None else limits[1]
     chart = _Chart(title, 440, 270)
@@ -114,8 +115,7 @@ def bar_chart(
     every = math.ceil(max(map(len, names)) * 7 / wide)  # names that would overlap are left out
     for place, name in enumerate(names):
         centre = chart.left + (place + 0.5) * wide
-        if place % every == 0:
-            chart.text(name, centre, chart.bottom + 18)
+        chart.text(name if place % every == 0 else "", centre, chart.bottom + 18)
         for number, shares in enumerate(series.values()):
             left, top = centre + (number - len(series) / 2) * bar, y(shares[place])
             hint = f"{name}: {shares[place]:.1%}" + (f", {hints[place]}" if hints else "")
@@ -135,14 +135,14 @@ def heat_maps(matrices: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> str:
     largest = max((abs(value) for _, rows in matrices for row in rows for value in row), default=0.0) or 1.0
     drawn = []
     for title, rows in matrices:
-        cell, levels = 144 / max(len(rows), len(rows[0])), 8
+        cell, levels = 112 / max(len(rows), len(rows[0])), 8
         cells: dict[tuple[bool, int], str] = {}
         for i, row in enumerate(rows):
             for j, value in enumerate(row):
                 level = math.ceil(levels * abs(value) / largest)
                 place = f"M{j * cell:.1f} {i * cell:.1f}h{cell:.2f}v{cell:.2f}h-{cell:.2f}z"
                 cells[value > 0, level] = cells.get((value > 0, level), "") + place
-        chart = _Chart(title, 144, 144)
+        chart = _Chart(title, 112, 112)
         for (positive, level), path in sorted(cells.items()):
             opacity = f"{(level / levels) ** 0.8:.2f}"
             chart.add("path", f"fill c{0 if positive else 1}", d=path, **{"fill-opacity": opacity})

@@ -223,9 +223,7 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
             "Learned matrices" + (f", {titles[name]}" if several else ""),
             [
                 Chart(heat_maps(matrices[name])),
-                Paragraph(
-                    "rows: channels read · columns: channels written · large matrices in blocks", "caption"
-                ),
+                Paragraph("rows: channels read · columns: channels written", "caption"),
             ],
         )
         for name in [*matrices][:_MOST_LAYERS]
@@ -246,8 +244,12 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
     ]
     if layers:
         charts.append(Section("How the order settles", _settling(layers, titles, best_epoch)))
-    blocks.append(Beside(charts))
-    return [*blocks, Section("Neighbours in their order", _examples(details.get("examples") or [], names))]
+    learned = [Beside(blocks)] if several else blocks
+    return [
+        *learned,
+        Beside(charts),
+        Section("Neighbours in their order", _examples(details.get("examples") or [], names)),
+    ]
 
 
 def _same_class(layer: Mapping[str, Any], line: tuple[str, float] | None) -> str:
@@ -305,7 +307,7 @@ def _examples(examples: Sequence[Mapping[str, Any]], names: Sequence[str]) -> li
             line.append(Shaded(text, 0.4, other["class"] == label) if known else text)
         lines.append([*line, *[""] * (places - len(one["neighbours"]))])
     caption = "first neighbours by the first Node2Seq layer, best first, without the node itself · "
-    caption += "class and score · blue: the node's own class" if short else "score"
+    caption += "class and score · blue: the node's own class" if "class" in examples[0] else "score"
     return [Grid(["node", *(f"{place}." for place in range(1, places + 1))], lines, caption)]
 
 

@@ -150,6 +150,13 @@ def test_curves_over_given_epochs_have_a_dot_for_each():
     assert across[1] - across[0] == pytest.approx((across[2] - across[0]) / 10, abs=0.2)
 
 
+def test_an_epoch_beyond_the_last_one_given_is_marked_where_it_is():
+    chart = drawing(line_chart("Order", [Curve("a", [0.5, 1.0], [0, 50])], marked=100))
+    (line,) = chart.findall("line[@class='marked']")
+    (_, last) = (float(dot.attrib["cx"]) for dot in chart.findall(".//circle"))
+    assert float(line.attrib["x1"]) > last + 100
+
+
 def test_bars_are_as_high_as_their_shares():
     series = {"before": [0.5, 0.25], "after": [1.0, 0.0]}
     html = bar_chart("Shares", ["1", "2"], series, "place", ("all", 0.75), ["7 nodes", "3 nodes"])
