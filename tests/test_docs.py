@@ -20,7 +20,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from node2seq import Node2SeqConv
 from node2seq.cli import app
-from node2seq.data import load, make_split
+from node2seq.data import load, make_split, write_graph
 from node2seq.nn.models import ResidualNode2Seq
 from node2seq.train import TrainSettings, fit, predict
 
@@ -102,6 +102,20 @@ def test_order_by_time():
     write_files(page("order-by-time.md"))
     assert len(run_commands("order-by-time.md")) == 4
     assert run_python("order-by-time.md")["times"].numel() == 10
+
+
+@pytest.mark.slow
+def test_stores(capsys):
+    pytest.importorskip("duckdb")
+    write_graph(load("karate"), "edges.csv", "nodes.csv")
+    nodes = Path("nodes.csv")
+    nodes.write_text(nodes.read_text().replace("label", "kind", 1))
+    assert len(run_commands("stores.md")) == 4
+    assert len(Path("sample.csv").read_text().splitlines()) == 10 + 1
+    model = torch.nn.Linear(load("karate").num_features, 4)
+    found = run_python("stores.md", model=lambda x, _: model(x))
+    assert found["out"].shape == (10, 4)
+    assert found["names"] == ["3", "8"]
 
 
 @pytest.mark.slow
