@@ -250,6 +250,11 @@ class TuneFlags(GraphFlags):
         None, "Stop after this much time; run the same command to resume.", shown="none"
     )
     out: Path | None = flag(None, "Folder of the search.", shown="runs/tune-DATA-MODEL-SPACE")
+    storage: str | None = flag(
+        None,
+        "Database that processes on several machines share, such as postgresql://user@host/name.",
+        shown="a journal in the folder",
+    )
     table: Path | None = flag(
         None, "Table of searches to add the trials to, such as results/trials.jsonl.", shown="none"
     )

@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import TuneFlags
 from node2seq.cli.settings import checked, checked_metric, lasting, source_of, standardized
+from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.recipes import default_model
 from node2seq.search.bayes import Bayes, journal_file
@@ -49,11 +50,14 @@ def tune(flags: TuneFlags) -> None:
         plan=_plan(flags),
         device=flags.device,
         budget_seconds=flags.budget_seconds,
+        storage=flags.storage,
     )
     is_new = not folder.exists()
     make_folder(folder)
     try:
-        with locked(folder), _progress(flags.as_json) as (say, tell):
+        # Optuna hands out trials to any number of processes; halving is one plan.
+        is_shared = isinstance(request.plan, Bayes)
+        with nullcontext() if is_shared else locked(folder), _progress(flags.as_json) as (say, tell):
             found = run(
                 request,
                 say,
@@ -81,6 +85,12 @@ def tune(flags: TuneFlags) -> None:
 
 def _plan(flags: TuneFlags) -> SearchSettings:
     check_choice("sampler", flags.sampler, SAMPLERS)
+    if flags.storage is not None and flags.sampler != "bayes":
+        raise Node2SeqError(
+            f"--storage with --sampler {flags.sampler}",
+            "only optuna keeps its trials in a database",
+            "Leave it out, or take --sampler bayes",
+        )
     given: dict[str, Any] = {"seed": flags.seed}
     for name in ("seeds", "final_seeds"):
         if (text := getattr(flags, name)) is not None:
@@ -178,6 +188,9 @@ def _entry(found: SearchResult, folder: Path) -> dict[str, Any]:
 
 
 def _show(found: SearchResult, folder: Path) -> None:
+    if found.others_finish:
+        echo("Nothing is left to train here: another process finishes this search.")
+        return
     if not found.finished:
         echo("The time is up; run the same command to resume.")
     echo(found.verdict)

@@ -1,12 +1,16 @@
 """The search with optuna: its sampler learns from all trials, a generation of which is one program.
 
-Optuna keeps a journal beside the trials. What a killed process had asked for is trained first on resume.
+Optuna keeps a journal beside the trials, or its tables in a database. Several processes may work on one
+search: each asks for trials of its own. What a killed process had asked for is trained first on resume.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 from node2seq.errors import Node2SeqError
 from node2seq.search.evaluate import Evaluator
 from node2seq.search.settings import SearchSettings
+from node2seq.search.sharing import FolderWorkers, OthersFinish, StudyWorkers, lost_trials
 from node2seq.search.space import Choice, Range, Settings
-from node2seq.search.trials import Trial
+from node2seq.search.trials import Trial, Trials
 
 if TYPE_CHECKING:
     import optuna
@@ -49,25 +54,39 @@ class Bayes(SearchSettings):
         return super().in_proportion(trials, **{"batch": min(8, max(1, trials // 4))} | given)
 
 
-def search_with_optuna(settings: Bayes, start: Trial, evaluator: Evaluator) -> Trial:
+def search_with_optuna(
+    settings: Bayes, start: Trial, evaluator: Evaluator, storage: str | None = None
+) -> Trial:
     """Search, and return the best trial.
 
     Args:
         settings: How much.
         start: The trial to begin with.
         evaluator: Trains trials and keeps their results.
+        storage: The database of the study; None: a journal beside the trials.
+
+    Raises:
+        OthersFinish: If other processes still train the last trials.
     """
-    study = _OptunaStudy(settings, start.settings, evaluator)
-    pool = study.finished()
-    generation = study.unfinished() or study.generation()
-    if generation and generation[0][0] is not start:
-        # It lies outside of the space, and the sampler does not know it.
-        evaluator.train([start], settings.seeds)
-    while generation:
-        _train(generation, settings, evaluator, study)
-        pool += [trial for trial, _ in generation]
-        generation = study.generation()
-    return evaluator.train_finalists(pool, start, settings)
+    study = _OptunaStudy(settings, start.settings, evaluator, storage)
+    with study.workers.working():
+        study.begin()
+        study.finished()
+        generation = study.unfinished() or study.generation()
+        if generation and generation[0][0] is not start and study.is_alone:
+            # It lies outside of the space, and the sampler does not know it.
+            evaluator.train([start], settings.seeds)
+        while generation:
+            _train(generation, settings, evaluator, study)
+            study.finished()  # what other processes found meanwhile
+            generation = study.generation() or study.unfinished()
+        has_results = not start.accuracies.keys().isdisjoint(settings.final_seeds)
+        with study.workers.finishing(has_results) as ours:
+            if study.is_awaited or not ours:
+                raise OthersFinish
+            pool = study.finished()
+            evaluator.train([start], settings.seeds)
+            return evaluator.train_finalists(pool, start, settings)
 
 
 def _train(generation: Generation, settings: Bayes, evaluator: Evaluator, study: _OptunaStudy) -> None:
@@ -84,6 +103,7 @@ def _train(generation: Generation, settings: Bayes, evaluator: Evaluator, study:
 
     evaluator.train([trial for trial, _ in generation], settings.seeds, prune)
     for trial, question in generation:
+        study.publish(trial, question)
         # One that failed counts as cut short, so that the sampler keeps away from it.
         if math.isfinite(value := trial.mean(settings.seeds)):
             study.study.tell(question, value)
@@ -94,70 +114,108 @@ def _train(generation: Generation, settings: Bayes, evaluator: Evaluator, study:
 class _OptunaStudy:
     """Optuna's study in a journal, in the terms of this package."""
 
-    def __init__(self, settings: Bayes, start: Settings, evaluator: Evaluator) -> None:
-        optuna = import_optuna()
+    def __init__(
+        self, settings: Bayes, start: Settings, evaluator: Evaluator, url: str | None = None
+    ) -> None:
         self.settings, self.space, self.evaluator = settings, evaluator.space, evaluator
         space = self.space
         self.ranges = {name: _distribution(known) for name, known in space.ranges.items()}
-        journal = optuna.storages.journal.JournalFileBackend(str(journal_file(evaluator.trials.path)))
-        storage = optuna.storages.JournalStorage(journal)
-        self.study = optuna.create_study(
-            storage=storage, study_name="node2seq", direction="maximize", load_if_exists=True
-        )
+        self.study, self._is_new, self.workers = _open_study(evaluator.trials, url)
+        self._inside = {name: known.at(known.place_of(start[name])) for name, known in space.ranges.items()}
+        self.is_alone = self._is_new
+
+    def begin(self) -> None:
+        """Set up what proposes trials, when this process is known to others."""
+        optuna, settings = import_optuna(), self.settings
         known = len(self.study.get_trials(deepcopy=False))
+        self.is_alone = self._is_new or not self.workers.others()
+        # Another seed on resume, because the same would propose the first trials again; and in each process.
+        seed = settings.seed + known + (0 if self.is_alone else int(self.workers.id, 16) % 2**31)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # Another seed on resume, because the same would propose the first trials again.
             self.study.sampler = optuna.samplers.TPESampler(
-                seed=settings.seed + known,
+                seed=seed,
                 n_startup_trials=2 * settings.batch,
                 multivariate=True,
                 constant_liar=True,
             )
         self.study.pruner = optuna.pruners.MedianPruner(
             n_startup_trials=max(_WHOLE_TRIALS, settings.batch),
-            n_warmup_steps=round(_GRACE * evaluator.base.settings.epochs),
+            n_warmup_steps=round(_GRACE * self.evaluator.base.settings.epochs),
         )
-        self._inside = {name: known.at(known.place_of(start[name])) for name, known in space.ranges.items()}
-        if known == 0:
+        if self._is_new:
             self.study.enqueue_trial({name: self._asked(name, value) for name, value in self._inside.items()})
 
     def finished(self) -> list[Trial]:
-        """The trials that earlier processes finished."""
+        """The trials that were finished by now, in any process."""
+        self.evaluator.trials.refresh()
+        ended = self._trials("COMPLETE", "PRUNED")
+        found = [self._trial(one.params, "before") for one in ended]
+        for trial, one in zip(found, ended, strict=True):
+            for seed, (value, epoch) in one.user_attrs.get("results", {}).items():
+                if int(seed) not in trial.accuracies:
+                    trial.accuracies[int(seed)], trial.epochs[int(seed)] = value, epoch
+                    trial.pruned |= one.user_attrs["pruned"]
+        return found
+
+    def publish(self, trial: Trial, question: optuna.trial.Trial) -> None:
+        """Tell other processes what became of a trial."""
+        results = {str(seed): (value, trial.epochs[seed]) for seed, value in trial.accuracies.items()}
+        question.set_user_attr("results", results)
+        question.set_user_attr("pruned", trial.pruned)
+
+    def _trials(self, *states: str) -> list[Any]:
         from optuna.trial import TrialState
 
-        ended = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        return [self._trial(one.params, "before") for one in ended]
+        return self.study.get_trials(deepcopy=False, states=tuple(TrialState[name] for name in states))
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether another process still trains."""
+        return bool(self._trials("RUNNING"))
 
     def unfinished(self) -> Generation:
         """The trials that a killed process had asked for, asked for again."""
         from optuna.trial import TrialState
 
-        lost = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        for one in lost:
-            self.study.tell(one.number, state=TrialState.FAIL)
-            self.study.enqueue_trial(one.params)
-        return [self._ask("taken up") for _ in lost]
+        taken = 0
+        for one in lost_trials(lambda: self._trials("RUNNING"), self.workers):
+            with suppress(ValueError, RuntimeError):  # another process may be faster
+                self.study.tell(one.number, state=TrialState.FAIL)
+                self.study.enqueue_trial(one.params)
+                taken += 1
+        asked = (self._ask("taken up") for _ in range(taken))
+        return [pair for pair in asked if pair is not None]
 
     def generation(self) -> Generation:
         """As many new trials as one program takes, or as are left; at first the start alone."""
-        from optuna.trial import TrialState
-
-        done = len(self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+        done, elsewhere = (len(self._trials(*states)) for states in (("COMPLETE", "PRUNED"), ("RUNNING",)))
+        left = self.settings.trials - done - elsewhere
         found: Generation = []
         shape: Settings = {}
         if done == 1:  # the second generation has the shapes of the start
             shape = {name: self._asked(name, self._inside[name]) for name in self.space.shape}
-        for _ in range(min(self.settings.batch if done else 1, self.settings.trials - done)):
+        for _ in range(min(self.settings.batch if done else 1, left)):
             if found:
                 shape = {name: found[0][1].params[name] for name in self.space.shape}
             if shape:
                 self.study.enqueue_trial(shape)
-            found.append(self._ask(f"trials from {done}" if done else "start"))
+            asked = self._ask(f"trials from {done}" if done else "start")
+            if asked is None:
+                break
+            found.append(asked)
         return found
 
-    def _ask(self, stage: str) -> tuple[Trial, optuna.trial.Trial]:
+    def _ask(self, stage: str) -> tuple[Trial, optuna.trial.Trial] | None:
+        """A new trial, or None if other processes have asked for the last ones."""
+        from optuna.trial import TrialState
+
         question = self.study.ask(self.ranges)
+        question.set_user_attr("worker", self.workers.id)
+        before = self._trials("COMPLETE", "PRUNED", "RUNNING")
+        if sum(one.number < question.number for one in before) >= self.settings.trials:
+            self.study.tell(question, state=TrialState.FAIL)
+            return None
         return self._trial(question.params, stage), question
 
     def _trial(self, params: dict[str, Any], stage: str) -> Trial:
@@ -170,6 +228,56 @@ class _OptunaStudy:
     def _asked(self, name: str, value: Any) -> Any:
         known = self.space.ranges[name]
         return value if isinstance(known, Choice) else known.place_of(value)
+
+
+def _open_study(
+    trials: Trials, url: str | None
+) -> tuple[optuna.study.Study, bool, FolderWorkers | StudyWorkers]:
+    """The study of a search, whether it was made just now, and the processes that share it.
+
+    Of several processes, one makes it.
+    """
+    optuna = import_optuna()
+    # One database may hold many searches.
+    name = "node2seq" if url is None else f"node2seq {trials.digest[:16]}"
+    if url is None:
+        journal = optuna.storages.journal.JournalFileBackend(str(journal_file(trials.path)))
+        storage = optuna.storages.JournalStorage(journal)
+    else:
+        storage = _open_database(url)
+
+    def make(name: str) -> optuna.study.Study | None:
+        with suppress(optuna.exceptions.DuplicatedStudyError):
+            return optuna.create_study(storage=storage, study_name=name, direction="maximize")
+        return None
+
+    def load(name: str) -> optuna.study.Study:
+        return optuna.load_study(storage=storage, study_name=name)
+
+    made = make(name)
+    study = made or load(name)
+    folder = FolderWorkers(trials.path.parent)
+    return study, made is not None, folder if url is None else StudyWorkers(study, make, load)
+
+
+def _open_database(url: str, attempts: int = 3) -> Any:
+    try:
+        return import_optuna().storages.RDBStorage(url)
+    except Exception as error:  # of the database's own driver, by any name
+        if attempts > 1:
+            time.sleep(1.0)  # another process may be making the tables
+            return _open_database(url, attempts - 1)
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise Node2SeqError(
+            f"--storage {hide_password(url)}",
+            f"the database cannot be opened ({said[0].rstrip('.')})",
+            "Check the address, and install its driver: `pip install 'node2seq[postgres]'` for PostgreSQL",
+        ) from error
+
+
+def hide_password(url: str) -> str:
+    """An address that can be shown."""
+    return re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:…@", url)
 
 
 def journal_file(trials: Path) -> Path:

@@ -22,6 +22,7 @@ from node2seq.search.bayes import Bayes, search_with_optuna
 from node2seq.search.evaluate import Evaluator, Say, SearchProgress
 from node2seq.search.halving import Halving, search_by_halving
 from node2seq.search.settings import SearchSettings
+from node2seq.search.sharing import OthersFinish
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted
@@ -50,6 +51,7 @@ class Request:
         budget_seconds: Stop before the program that would pass them; the same request resumes later.
         metric: What epochs are chosen and settings compared by; None: the one that fits one's own graph, the
             accuracy for a data set.
+        storage: A database for optuna, as SQLAlchemy names it; None: a journal beside the trials.
     """
 
     source: Source
@@ -64,6 +66,7 @@ class Request:
     device: str = "auto"
     budget_seconds: float | None = None
     metric: str | None = None
+    storage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,10 @@ class SearchResult:
         recipe: How it was trained.
         recipe_file: The same for ``node2seq train --config``.
         trials: All of them.
-        finished: Whether the search was carried out; if not, the budget was spent.
+        finished: Whether the search was carried out; if not, the budget was spent, or others finish it.
         space: What was searched.
         verdict: Whether the best beats the settings that the search started from, in words.
+        others_finish: Whether other processes still train the last trials.
     """
 
     best: Trial
@@ -87,6 +91,7 @@ class SearchResult:
     finished: bool
     space: Space
     verdict: str
+    others_finish: bool = False
 
 
 def run(
@@ -146,7 +151,11 @@ def run(
     )
     try:
         with threads_for(graph.data), stop_requests(asked):
-            best, finished = _search(request.plan, start, evaluator), True
+            best, finished = _search(request, start, evaluator), True
+    except OthersFinish:
+        found = keep(most_trusted(trials))
+        assert found is not None
+        return replace(found, others_finish=True)
     except OutOfTime:
         best, finished = most_trusted(trials), False
         if not any(trial.accuracies for trial in trials):
@@ -171,9 +180,10 @@ def _checked(request: Request) -> Request:
     return replace(request, source=replace(request.source, reading=reading))
 
 
-def _search(settings: SearchSettings, start: Trial, evaluator: Evaluator) -> Trial:
+def _search(request: Request, start: Trial, evaluator: Evaluator) -> Trial:
+    settings = request.plan
     if isinstance(settings, Bayes):
-        return search_with_optuna(settings, start, evaluator)
+        return search_with_optuna(settings, start, evaluator, request.storage)
     assert isinstance(settings, Halving)
     return search_by_halving(settings, start, evaluator)
 

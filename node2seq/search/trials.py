@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,11 +14,12 @@ from typing import Any
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import MODELS, plainest
 from node2seq.search.space import Settings
-from node2seq.storage import JsonLines, make_folder
+from node2seq.storage import JsonLines, hold, make_folder
 from node2seq.train.many import TrainingOutcome
 from node2seq.train.settings import TrainSettings, option_defaults
 
 FORMAT = 1
+_WRITING = ".writing"
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Trials:
         self._known: dict[str, list[dict[str, Any]]] = {}
         header = json.loads(json.dumps({"format": FORMAT, **header}))
         self.header = header
+        self.digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
         make_folder(path.parent)
         self._file = JsonLines(path, ascii_only=True)
         lines = self._file.refresh().values
@@ -72,6 +75,18 @@ class Trials:
             _check_header(path, lines[0], header)
         for number, line in enumerate(lines[1:], start=2):
             self._learn(line, number)
+
+    def refresh(self) -> None:
+        """Learn what other processes have added to the file."""
+        lines = self._file.refresh().values
+        if lines and not self._is_begun:
+            _check_header(self.path, lines.pop(0), self.header)
+            self._is_begun = True
+        for line in lines:
+            self._learn(line, 0)
+            trial = self._asked.get(_key(line["settings"]))
+            if trial is not None and line["seed"] not in trial.accuracies:
+                _take(trial, line)
 
     def __iter__(self) -> Iterator[Trial]:
         """Each trial, in the order of their numbers."""
@@ -90,9 +105,7 @@ class Trials:
         if key not in self._asked:
             trial = self._asked[key] = Trial(len(self._asked), settings, stage)
             for line in self._known.get(key, []):
-                trial.accuracies[line["seed"]], trial.epochs[line["seed"]] = line["val"], line["epoch"]
-                trial.pruned |= line["pruned"]
-                trial.seconds += line["seconds"]
+                _take(trial, line)
         return self._asked[key]
 
     def add(self, trained: Iterable[tuple[Trial, int, TrainingOutcome]]) -> None:
@@ -113,8 +126,11 @@ class Trials:
                 "settings": trial.settings,
             }
             lines.append(line if outcome.error is None else {**line, "error": outcome.error})
-        self._file.append(lines if self._is_begun else [self.header, *lines])
-        self._is_begun = True
+        with hold(self.path.with_name(_WRITING), wait=True):  # other processes may search along
+            self.refresh()
+            self._file.append(lines if self._is_begun else [self.header, *lines])
+            self._is_begun = True
+            self._file.refresh()  # known
 
     def _learn(self, line: Any, number: int) -> None:
         try:
@@ -128,6 +144,13 @@ class Trials:
             raise Node2SeqError(
                 f"{self.path}: line {number}", f"it is not a training ({error!r})", "Restore the file"
             ) from error
+
+
+def _take(trial: Trial, line: Mapping[str, Any]) -> None:
+    """Add a line of the file to what is known of a trial."""
+    trial.accuracies[line["seed"]], trial.epochs[line["seed"]] = line["val"], line["epoch"]
+    trial.pruned |= line["pruned"]
+    trial.seconds += line["seconds"]
 
 
 def best_of(trials: Iterable[Trial], seeds: Sequence[int] | None = None) -> list[Trial]:
