@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -128,6 +129,16 @@ class ProtocolTrainer(CellTrainer):
             self._by_column[key] = data.to(str(self.device))
         return self._by_column[key]
 
+    def make_room(self) -> None:
+        """Forget the graphs, and the plans for so many copies of them, where a GPU's memory runs short.
+
+        Several processes share it, so what counts is what is free, not what this one holds.
+        """
+        if _is_short(self.device):
+            self._by_column.clear()
+            gc.collect()
+            torch.cuda.empty_cache()
+
     def search(self, program: SearchProgram, on_epoch: Callable[[], None]) -> list[SearchRow]:
         """Train settings on the splits of a round, whose test nodes are taken out before."""
         check_seeds(program.seeds)
@@ -221,6 +232,14 @@ class ProtocolTrainer(CellTrainer):
                 )
             )
         return rows
+
+
+def _is_short(device: torch.device) -> bool:
+    """Whether less than a third of a GPU's memory is free."""
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    return free < total / 3
 
 
 def _without_test(split: Split) -> Split:

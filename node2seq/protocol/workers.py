@@ -104,6 +104,7 @@ class Worker:
             if not ours or not self._is_open(program):
                 return False
             self._train(program)
+            self._trainer.make_room()
         return True
 
     def _train(self, program: Program) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_protocol import COMMIT, tiny_protocol
 
 from node2seq.errors import Node2SeqError
@@ -159,3 +160,13 @@ def test_two_processes_make_the_rows_of_one(done, tmp_path):
     assert "8 of 8 rows" in told[-1]
     assert {k: v for k, v in figures(done).items() if "SearchKey" in k} == figures(tmp_path)
     assert len((tmp_path / SEARCH).read_text().splitlines()) == 8
+
+
+def test_graphs_are_forgotten_where_memory_runs_short(monkeypatch):
+    made = ProtocolTrainer(tiny_protocol(), torch.device("cpu"))
+    graph = made.graph_for("karate", "")
+    made.make_room()
+    assert made.graph_for("karate", "") is graph
+    monkeypatch.setattr(trainer, "_is_short", lambda _: True)
+    made.make_room()
+    assert made.graph_for("karate", "") is not graph
