@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _EXTRAS = {
     **dict.fromkeys(("safetensors", "polars", "rich"), "cli"),
-    "duckdb": "large",
     **dict.fromkeys(("fastapi", "starlette", "uvicorn"), "page"),
 }
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

@@ -100,6 +100,8 @@ def convert(
         with locked(folder):
             conversion = _Conversion(request, folder, limit, on_progress or _silent)
             conversion.run()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Stopped. Run the same command to resume.") from None
     except Node2SeqError as error:
         if begun and not (folder / JOURNAL).exists():  # what cannot be begun leaves no folder behind
             shutil.rmtree(folder, ignore_errors=True)

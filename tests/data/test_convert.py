@@ -111,7 +111,7 @@ def test_what_was_interrupted_resumes_and_ends_with_the_same_bytes(tmp_path: Pat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(edge_steps, "write_array", stop)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="Run the same command to resume"):
         convert(asked, tmp_path / "store")
     with pytest.raises(Node2SeqError, match=r"half written: its conversion was interrupted. Run the same"):
         StoredGraph(tmp_path / "store")
@@ -226,6 +226,26 @@ def test_what_was_begun_starts_anew_with_corrected_files_and_not_with_other_opti
     seen: list[Progress] = []
     assert convert(asked, store, on_progress=seen.append).num_nodes == 300
     assert seen[0].step == 1
+
+
+def test_a_graph_without_edges_and_rows_that_cannot_be_read(tmp_path: Path):
+    asked = request(tmp_path)
+    edges = Path(asked.edges).read_text().splitlines(keepends=True)
+    Path(asked.edges).write_text(edges[0])
+    assert convert(asked, tmp_path / "none").num_edges == 0
+    Path(asked.edges).write_text("".join([*edges[:9], "a,b,c,d\n"]))
+    with pytest.raises(
+        Node2SeqError, match=r"edges.csv: it cannot be read \(CSV Error on Line: 10; Expected"
+    ):
+        convert(asked, tmp_path / "store")
+
+
+def test_without_duckdb_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = request(tmp_path)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(Node2SeqError, match=r"it needs duckdb. Run `pip install 'node2seq\[large\]'`"):
+        convert(asked, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 def test_sizes():

@@ -38,7 +38,7 @@ def join_edges(job: Job, report: Report) -> dict[str, Any]:
         if known < given:
             path.unlink()
             raise _unknown_ends(job, engine, pairs, ids)
-    return {"given": given, "self_loops": int(loops)}
+    return {"given": given, "self_loops": int(loops or 0)}
 
 
 def _unknown_ends(job: Job, engine: Engine, pairs: str, ids: str) -> Node2SeqError:

@@ -200,6 +200,8 @@ class Engine:
             yield
         except self._error as error:
             text = str(error).strip()
+            if type(error).__name__ == "InterruptException":
+                raise KeyboardInterrupt from error
             if _FULL.search(text):
                 raise DiskFullError(
                     str(self._spill.parent), "the disk is full",
@@ -209,10 +211,17 @@ class Engine:
                 raise Node2SeqError(
                     title, "the memory that it may take is not enough", "Give more, such as --memory 4GB"
                 ) from error
-            line = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
             raise Node2SeqError(
-                title, f"it cannot be read ({line.rstrip('.')})", "Correct the file, or save it again"
+                title, f"it cannot be read ({_in_short(text)})", "Correct the file, or save it again"
             ) from error
+
+
+def _in_short(text: str) -> str:
+    """What DuckDB says of a file, without its advice: the line and what is wrong there."""
+    lines = [line.strip().rstrip(".") for line in text.splitlines()]
+    told = [line for line in lines if line and not line.startswith(("Original Line:", "LINE "))]
+    end = next((place for place, line in enumerate(told) if line.startswith("Possible ")), len(told))
+    return "; ".join(told[: min(end, 2)]).removeprefix("Invalid Input Error: ")
 
 
 def _files(path: Path) -> tuple[Path, ...]:
