@@ -176,7 +176,7 @@ def check_same_for_all(folder: RunFolder, graph: RunGraph, source: Source) -> No
         return
     differing = [str(file) for file in source.files if sha256_file(file) not in known["files"].values()]
     raise Node2SeqError(
-        ", ".join(differing) or f"the graph {source.title}",
+        ", ".join(differing) or source.store or f"the graph {source.title}",
         "it differs from what rank 0 reads, and all processes train on the same graph",
         "Copy the files of rank 0 to this machine, or keep them in a folder that all machines share",
     )

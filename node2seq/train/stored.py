@@ -80,6 +80,7 @@ def infer_by_batches(
     seed: int,
     device: torch.device,
     report: Callable[[int], None] | None = None,
+    processes: Processes | None = None,
 ) -> Tensor:
     """What a network gives for some nodes from drawn neighbours, [nodes, outputs].
 
@@ -91,18 +92,29 @@ def infer_by_batches(
         seed: What is drawn is a function of it and the nodes.
         device: Where to compute.
         report: Called with the number of nodes so far.
+        processes: Those that the batches are divided among; each ends with the rows of all nodes.
     """
+    processes = processes or Processes()
     sampler = graph.sampler(batches.fanout, seed)
     sampler.epoch = _MEASURED
-    order = SeedBatches(nodes, batches.batch_size, seed, shuffle=False)
+    chunks = torch.arange(nodes.numel()).split(batches.batch_size)
+    # One without a batch takes the first, to know the shape of the rows.
+    own = torch.cat(chunks[processes.rank :: processes.size] or chunks[:1])
+    order = SeedBatches(nodes[own], batches.batch_size, seed, shuffle=False)
     found, done = [], 0
     for part, x in batch_loader(sampler, order, graph.read, workers=batches.workers):
         part = part.to(device)
         found.append(call(x.to(device), part.edges, n_id=part.n_id)[part.seeds])
         done += part.seeds.numel()
         if report is not None:
-            report(done)
-    return torch.cat(found)
+            report(min(done * processes.size, nodes.numel()))
+    rows = torch.cat(found)
+    if processes.size == 1:
+        return rows
+    table = rows.new_zeros(nodes.numel(), rows.size(-1))
+    table[own.to(rows.device)] = rows
+    processes.exchange_rows_(table, ((i % processes.size, chunk) for i, chunk in enumerate(chunks)))
+    return table
 
 
 @dataclass(frozen=True)
@@ -171,7 +183,15 @@ class StoreTrainer(BatchTrainer):
         """What validation sees now, [1, nodes of the split, classes]."""
         device, total = self.y.device, self._shown.numel()
         report = partial(self._tell, "measuring", total=total)
-        drawn = (self._graph, self.nodes[self._shown], self._sizes, self._seed, device, report)
+        drawn = (
+            self._graph,
+            self.nodes[self._shown],
+            self._sizes,
+            self._seed,
+            device,
+            report,
+            self._processes,
+        )
         with self._averages.in_place():
             rows = infer(self.model, infer_by_batches, self.model, *drawn)
         found = rows.new_zeros(1, self.nodes.numel(), rows.size(-1))

@@ -1,4 +1,4 @@
-"""What test_processes.py runs in one process and in two: ``torchrun … in_ranks.py FILE``."""
+"""What test_processes.py runs in one process and in two: ``torchrun … in_ranks.py FILE [STORE]``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import torch
 from torch_geometric.data import Data
 
 from node2seq import Node2SeqError
-from node2seq.data import Split
+from node2seq.data import Split, make_split
+from node2seq.data.store import StoredGraph
 from node2seq.nn.models.network import hops_of_network
 from node2seq.nn.models.registry import make_network
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.training import train_run
 from node2seq.train import BatchSettings, TrainSettings, fit
 from node2seq.train.processes import Processes, join
+from node2seq.train.stored import StoreTrainer
 
 NODES, FEATURES, CLASSES = 90, 6, 3
 # 50 training nodes in batches of 7: the last batch has one node, and one of two processes none.
@@ -71,6 +73,19 @@ def run_case(name: str, processes: Processes | None = None) -> dict[str, Any]:
         "accuracies": {part: measured.value("accuracy") for part, measured in found.metrics.items()},
         "weights": [float(p.detach().double().sum()) for p in network.parameters()],
     }
+
+
+def run_store(path: str, processes: Processes | None = None) -> list[float]:
+    """The curves of a run on a graph on disk."""
+    store = StoredGraph(path)
+    split = make_split(store.data(), seed=0)
+    torch.manual_seed(0)
+    network = make_network("gcn", 6, 3, {"hidden_channels": 8})
+    how = (TrainSettings(epochs=3), BatchSettings(64, (3, 3)), 1, processes)
+    trainer = StoreTrainer(network, store, split, *how)
+    while trainer.active:
+        trainer.advance()
+    return [value for record in trainer.runs[0].history for value in (record.loss, record.val_loss)]
 
 
 def sentence(action: Any) -> str:
@@ -127,6 +142,7 @@ def main() -> None:
             "second": sentence(lambda: _only_second_fails(processes)),
             "both": sentence(lambda: _both_fail(processes)),
         }
+        found["store"] = run_store(sys.argv[2], processes) if len(sys.argv) > 2 else []
         found["settings"] = sentence(lambda: _train_with_own_rate(processes, Path(f"{sys.argv[1]}-run")))
         found["shared"] = processes.share(lambda: f"from {processes.rank}")
         Path(f"{sys.argv[1]}.{processes.rank}").write_text(json.dumps(found))

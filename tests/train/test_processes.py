@@ -6,21 +6,36 @@ import json
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import in_ranks
 import pytest
+from stored_graphs import write_files
 
 from node2seq import Node2SeqError
+from node2seq.data.convert import Request, convert
 from node2seq.train.processes import Processes, is_launched, join
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The folder of a graph on disk; none where it cannot be made."""
+    if find_spec("duckdb") is None:
+        return []
+    folder = tmp_path_factory.mktemp("store")
+    edges, nodes = write_files(folder)
+    convert(Request(str(edges), str(nodes), "kind"), folder / "store")
+    return [str(folder / "store")]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory, store: list[str]) -> list[dict]:
     """What each of two gloo processes found."""
     file, script = tmp_path_factory.mktemp("ranks") / "found", Path(in_ranks.__file__)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*command, str(script), str(file)], capture_output=True, text=True, timeout=300)
+    command += [str(script), str(file), *store]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return [json.loads(file.with_name(f"found.{rank}").read_text()) for rank in (0, 1)]
 
@@ -43,6 +58,15 @@ def test_processes_that_draw_for_their_own_nodes(ranks):
     assert first["own draws"]["loss"] == pytest.approx(one["loss"], rel=1e-9)
     assert first["other draws"] == ranks[1]["other draws"]
     assert first["other draws"]["loss"] != pytest.approx(first["as it is"]["loss"], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="a store needs duckdb to be made")
+def test_a_graph_on_disk_is_measured_in_parts(ranks, store):
+    one = in_ranks.run_store(*store)
+    assert len(one) == 6
+    assert ranks[0]["store"] == pytest.approx(one, rel=1e-5)
+    assert ranks[0]["store"] == ranks[1]["store"]
 
 
 @pytest.mark.slow
