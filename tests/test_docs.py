@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from chromium import Chromium, find_chromium
 from rounding import assert_same_up_to_rounding
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
@@ -71,12 +72,43 @@ def test_the_first_page_shows_an_order():
     assert 8 in found["order"]
 
 
+def look_at(pages: list[Path], folder: Path, picture: str = "") -> None:
+    """Open pages in Chromium, where it is installed: they request nothing, and fit on a phone.
+
+    Args:
+        pages: The files.
+        folder: A place for the browser's profile.
+        picture: What to call a picture of the last page's charts, which is written into the folder that
+            NODE2SEQ_PICTURES names, if it does: ``NODE2SEQ_PICTURES=docs`` makes those of docs/ anew.
+    """
+    if find_chromium() is None:
+        return  # tests/explain/test_page.py says how to install it
+    with Chromium(folder / "profile") as browser:
+        for path in pages:
+            browser.open(path.as_uri())
+            browser.wait("document.readyState === 'complete'")
+            browser.look(390, 900, "dark")
+            assert browser.run("document.documentElement.scrollWidth") <= 390, path
+        if picture and os.environ.get("NODE2SEQ_PICTURES"):
+            browser.run(
+                "document.querySelectorAll('h1, .lead, .cards, section').forEach(each => "
+                "{ if (!/^(Learned|How|Neighbours)/.test(each.innerText)) each.remove() })"
+            )
+            browser.look(1100, 900, "light")
+            browser.look(1100, browser.run("document.querySelector('main').offsetHeight"), "light")
+            browser.screenshot(ROOT / os.environ["NODE2SEQ_PICTURES"] / picture)
+        outside = [each for each in browser.requested if not each.startswith(("file:", "data:", "about:"))]
+        assert not outside
+        assert not browser.errors
+
+
 @pytest.mark.slow
-def test_the_tutorial_leads_to_a_page(capsys):
+def test_the_tutorial_leads_to_a_page(capsys, tmp_path):
     assert len(run_commands("tutorial.md")) == 5
     assert len(Path("predictions.csv").read_text().splitlines()) == 34 + 1
     assert "<svg" in Path("runs/karate-node2seq-s0/report.html").read_text()
     assert "<!doctype html>" in Path("member-8.html").read_text().lower()
+    look_at([tmp_path / "runs/karate-node2seq-s0/report.html"], tmp_path, "report.png")
     found = run_python("tutorial.md")
     assert found["metrics"].accuracy > found["metrics"].largest_class
     assert found["scores"].diff().le(0).all()
@@ -232,7 +264,7 @@ def test_docstrings_become_markdown():
     assert markdown.count("<math") == 2
     assert "`a.B`" in markdown
     assert "[paper](https://pyg.org)" in markdown
-    assert markdown.endswith("</math>\n\nEnd.")
+    assert markdown.endswith("</math></div>\n\nEnd.")
     assert "math::" not in markdown
 
 
@@ -257,3 +289,4 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     layers = (site / "api/layers.html").read_text()
     assert layers.count("<math") > 20
     assert "kernel_size" in layers
+    look_at([site / "index.html", site / "api/layers.html", site / "results.html"], tmp_path)

@@ -23,7 +23,8 @@ def to_markdown(text: str) -> str:
 
 def _formula(found: re.Match[str]) -> str:
     # On one line, or Markdown would take it apart.
-    return f"{found[1]}{convert(' '.join(dedent(found[2]).split()), display='block')}\n\n"
+    drawn = convert(" ".join(dedent(found[2]).split()), display="block")
+    return f'{found[1]}<div class="formula">{drawn}</div>\n\n'
 
 
 def _role(found: re.Match[str]) -> str:

@@ -303,7 +303,7 @@ def _examples(examples: Sequence[Mapping[str, Any]], names: Sequence[str]) -> li
         for other in one["neighbours"]:
             known = other["class"] is not None and other["class"] >= 0
             text = f"{other['name']}\n" + (f"{short[other['class']]} · " if known else "")
-            text += f"{other['score']:g}" + (" · non-local" if other["nonlocal"] else "")
+            text += f"{other['score']:g}".replace("-", "−") + (" · non-local" if other["nonlocal"] else "")
             line.append(Shaded(text, 0.4, other["class"] == label) if known else text)
         lines.append([*line, *[""] * (places - len(one["neighbours"]))])
     caption = "first neighbours by the first Node2Seq layer, best first, without the node itself · "
