@@ -31,12 +31,14 @@ class Model:
         peak_bytes: Of a full-batch step, for each edge, by readout; the graph itself comes on top.
         batch_milliseconds: Of an epoch on mini-batches, for each training node.
         ready_milliseconds: The same where batches need not be drawn.
+        drawn_by: What drew them, in words.
     """
 
     milliseconds: dict[str, float]
     peak_bytes: dict[str, float]
     batch_milliseconds: float
     ready_milliseconds: float
+    drawn_by: str
 
 
 def full_batch(rows: Sequence[StoredRow]) -> list[StoredRow]:
@@ -48,14 +50,15 @@ def full_batch(rows: Sequence[StoredRow]) -> list[StoredRow]:
 def fit(rows: Sequence[StoredRow]) -> Model:
     """Costs in proportion to edges, at the rate of the largest graph, since smaller ones fit into caches."""
     largest = {row.readout or "": row for row in full_batch(rows)}
-    variants = {row.variant: row for row in rows if row.bench == "large"}
-    drawn = next(row for name, row in variants.items() if name.startswith("mini-batches"))
-    ready = next(row for name, row in variants.items() if name.endswith("ready"))
+    timed = [row for row in rows if row.bench == "large" and row.p50_ms is not None]
+    drawn = min((row for row in timed if row.variant.startswith("mini-batches")), key=_ms)
+    ready = next(row for row in timed if row.variant.endswith("ready"))
     return Model(
         {name: _ms(row) / row.edges for name, row in largest.items()},
         {name: (row.peak_bytes or 0) / row.edges for name, row in largest.items()},
         _ms(drawn) / (drawn.nodes / TRAINED_SHARE),
         _ms(ready) / (ready.nodes / TRAINED_SHARE),
+        drawn.variant.partition(", ")[2],
     )
 
 
@@ -129,8 +132,9 @@ def render(rows: Sequence[StoredRow]) -> dict[str, str]:
         ),
         Grid(header, lines),
         Paragraph(
-            f"“If drawn in time” is an epoch on batches that wait on the device. With 8 workers the device "
-            f"waited {100 * waits:.0f} % of the time: there, more workers help before further GPUs do."
+            "“If drawn in time” is an epoch on batches that wait on the device. With "
+            f"{model.drawn_by} the device waited {100 * waits:.0f} % of the time: there, more workers help "
+            "before further GPUs do."
         ),
         Paragraph("The measured points, and what the model says of them:"),
         Grid(["edges", "readout", "s an epoch", "model", "GiB of a step", "model"], points),

@@ -1,12 +1,14 @@
 """Render the performance page and its charts from the rows alone: the same rows give the same bytes.
 
-python benchmarks/render.py                      # benchmarks/rows.jsonl → docs/performance.md and charts
+python benchmarks/render.py          # benchmarks/rows.jsonl → docs/performance.md, docs/cluster.md and charts
 """
 
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+from cost_model import full_batch, write_page
 
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import StoredRow, device_title, number_text, read_rows, table_of
@@ -114,6 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, text in render(read_rows(options.rows)).items():
         write_bytes(options.docs / name, text.encode())
         print(options.docs / name)
+    cluster, rows = options.docs / "cluster.md", read_rows(options.rows)
+    if cluster.exists() and full_batch(rows):
+        write_page(cluster, rows)
+        print(cluster)
 
 
 def render(rows: Sequence[StoredRow]) -> Files:

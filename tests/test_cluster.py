@@ -139,6 +139,6 @@ def test_costs_are_those_of_the_rows(cost_model, tmp_path: Path):
         assert (tmp_path / name).read_bytes() == (ROOT / "docs" / name).read_bytes()
     rows = cost_model.read_rows(ROOT / "benchmarks" / "rows.jsonl")
     model, largest = cost_model.fit(rows), cost_model.full_batch(rows)[-1]
-    assert largest.edges == 500_000_000
+    assert largest.edges >= 500_000_000
     assert model.milliseconds[largest.readout] * largest.edges == pytest.approx(largest.p50_ms)
     assert model.batch_milliseconds > model.ready_milliseconds
