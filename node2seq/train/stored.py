@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from node2seq.data.loading import normalize_features
 from node2seq.data.sampler import SeedBatches, batch_loader
 from node2seq.data.store import StoredGraph
+from node2seq.environment import release_freed_memory
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.whole import Whole
 from node2seq.nn.models.network import Network, hops_of_network
@@ -33,6 +34,8 @@ from node2seq.train.trainer import infer
 _MEASURED = -1
 # By default, about so many nodes are read for each seed node.
 _NODES_PER_SEED = 128
+# Batches between two times that freed memory is given back to the system.
+_RELEASE_EVERY = 8
 
 
 def fanout_for_store(hops: int) -> tuple[int, ...]:
@@ -158,7 +161,7 @@ class StoreTrainer(BatchTrainer):
         places = _Places(**{name: torch.searchsorted(self.nodes, part) for name, part in parts.items()})
         # The test nodes are not looked at before training has ended.
         self._shown = torch.cat([places.train, places.val]).sort().values
-        self._sizes, self._seed = batches, seed
+        self._sizes, self._seed, self._batches_seen = batches, seed, 0
         self._graph = graph_on_disk(model, store, row_normalize)
         super().__init__(model, Data(y=store.y[self.nodes]), places, settings, batches, seed, processes)
 
@@ -173,6 +176,13 @@ class StoreTrainer(BatchTrainer):
 
     def _ids(self, places: Tensor) -> Tensor:
         return self.nodes[places.cpu()]
+
+    def _tell(self, doing: str, done: int, total: int) -> None:
+        # Batches of many sizes leave gaps: on 5M nodes, 0.55 GiB became 1.4 GiB within 40 batches.
+        self._batches_seen += 1
+        if self._batches_seen % _RELEASE_EVERY == 0:
+            release_freed_memory()
+        super()._tell(doing, done, total)
 
     def finish(self) -> None:
         """Put the best weights into the model; from now on the test nodes are looked at."""

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from node2seq.data import make_split
 from node2seq.data.convert import Request, convert
 from node2seq.data.store import StoredGraph
+from node2seq.environment import release_freed_memory
 from node2seq.nn.models import MODELS
 from node2seq.train.inference import predict
 from node2seq.train.minibatch import BatchTrainer
@@ -61,6 +62,16 @@ def test_with_all_neighbours_it_is_the_graph_in_memory(store: StoredGraph, name:
     outputs = predict_store(second, graph_on_disk(second, store), some, sizes, seed=1)
     expected = predict(first, data)[some].double()
     torch.testing.assert_close(outputs.softmax(1).double(), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_freed_memory_is_given_back_now_and_then(store: StoredGraph, monkeypatch: pytest.MonkeyPatch):
+    calls = []
+    monkeypatch.setattr("node2seq.train.stored.release_freed_memory", lambda: calls.append(1))
+    split = make_split(in_memory(store), seed=0)
+    sizes = BatchSettings(10, (2, 2))  # 16 batches to train on, and 21 to measure
+    StoreTrainer(MODELS["gcn"](6, 4, 3), store, split, TrainSettings(epochs=1), sizes).advance()
+    assert len(calls) == 37 // 8
+    release_freed_memory()  # the function itself works on any system
 
 
 def test_default_fanout_reads_about_as_many_nodes_for_any_number_of_hops():
