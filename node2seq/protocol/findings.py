@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from node2seq.experiments.cells import Cell
 from node2seq.experiments.paper import TABLES
 from node2seq.experiments.result_tables import signed
 from node2seq.protocol.declaration import Line, Study
 from node2seq.protocol.evidence import PRINTED, Contrast, Evidence, column_title, family, line_named
+from node2seq.protocol.trainer import LARGEST_CLASS
 
 # So many differences are told one by one; of more, the columns and the span.
 _TOLD = 3
@@ -32,7 +35,30 @@ def conclusions(evidence: Evidence) -> list[str]:
     told = [_claim_of_paper(evidence, plain), _against_best(evidence, plain)]
     told += [_standing(evidence, line, lines) for line in lines if is_ours(line) and line.variant != "paper"]
     told += [_against_printed(evidence), _plus(evidence), _without_graph(evidence), _of_largest(evidence)]
-    return [text for text in told if text]
+    return [text for text in (*told, _missing(evidence)) if text]
+
+
+def _missing(evidence: Evidence) -> str:
+    """What a started protocol still owes."""
+    protocol, seeds = evidence.protocol, evidence.protocol.final_seeds
+    if not evidence.rows:
+        return ""
+    lines = [(line.model, line.variant, line.columns) for line in protocol.lines]
+    lines.append((*LARGEST_CLASS, protocol.columns))
+    cells = {"columns": [Cell(model, column, variant) for model, variant, own in lines for column in own]}
+    cells["columns without duplicates"] = [
+        Cell(model, column, variant)
+        for column, source in protocol.further.items()
+        for model, variant, own in lines
+        if source in own
+    ]
+    for study in protocol.studies:
+        own = [Cell("node2seq", column, "paper", study.name) for column in study.columns]
+        cells.setdefault(f"studies ({study.table})", []).extend(own)
+    made = Counter(row.key.cell for row in evidence.rows)
+    gaps = {what: sum(len(seeds) - made[cell] for cell in own) for what, own in cells.items()}
+    told = [f"{count:,} rows of the {what}" for what, count in gaps.items() if count]
+    return f"Not measured yet, so the protocol is not finished: {', '.join(told)}." if told else ""
 
 
 def sentence(subject: str, contrasts: Sequence[Contrast]) -> str:
@@ -105,7 +131,8 @@ def _against_best(evidence: Evidence, plain: Sequence[Line]) -> str:
     contrasts = best_contrasts(evidence, ours, plain, evidence.counted) if ours else []
     if not contrasts:
         return ""
-    return sentence("Node2Seq as in the paper instead of the best other such line of each column", contrasts)
+    subject = "taking Node2Seq as in the paper instead of the best other such line of each column"
+    return sentence(subject, contrasts)
 
 
 def best_contrasts(

@@ -115,3 +115,11 @@ def test_the_committed_page_is_that_of_the_committed_rows(tmp_path):
     for name in (PAGE, FOREST):
         assert (tmp_path / name).read_bytes() == (ROOT / "docs" / name).read_bytes()
     assert RowStore(folder).rows
+
+
+def test_the_page_says_what_is_not_measured_yet():
+    told = conclusions(Evidence(PROTOCOL, two_columns()))[-1]
+    assert told.startswith("Not measured yet, so the protocol is not finished: ")
+    studied = sum(len(study.columns) for study in PROTOCOL.studies if study.table == "kernel")
+    assert f"{20 * studied:,} rows of the studies (kernel)" in told
+    assert conclusions(Evidence(PROTOCOL, [])) == []
