@@ -159,6 +159,18 @@ def source_commit() -> str | None:
     return f"{commit}+" if commit and changed else commit
 
 
+def same_code(commit: str | None, paths: Iterable[str]) -> bool:
+    """Whether files and folders of this package are as they were at a commit; False where that is unknown.
+
+    Args:
+        commit: The commit, as :func:`source_commit` names it.
+        paths: Relative to the package.
+    """
+    folder = Path(__file__).parent
+    # Git fails where there is a difference, and at a commit that it does not know.
+    return commit is not None and _git(folder, "diff", "--quiet", commit, "--", *paths) is not None
+
+
 def device_name(device: torch.device) -> str:
     """The model of the GPU or of the processor."""
     if device.type == "cuda":

@@ -12,11 +12,12 @@ from node2seq.cli.commands import echo
 from node2seq.cli.flags import ReproduceFlags
 from node2seq.experiments import workers
 from node2seq.experiments.cells import Cell, Key, Run, choose_cells, runs_of
-from node2seq.experiments.check import STATED_TOLERANCE, Comparison, check_rows
+from node2seq.experiments.check import Comparison, check_rows, judge
 from node2seq.experiments.progress import Say, progress
 from node2seq.experiments.render import render
 from node2seq.experiments.rows import RowStore
 from node2seq.experiments.samples import costs_of
+from node2seq.experiments.variation import Difference, Variation, foreign, variation_of
 
 
 def reproduce(flags: ReproduceFlags, say: Say = echo) -> int:
@@ -79,7 +80,9 @@ def _list(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
 
 def _check(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
     seed = flags.check_seed if flags.check_seed is not None else random.SystemRandom().randrange(10**6)
-    say(f"Tolerance: {STATED_TOLERANCE}.")
+    store = RowStore(flags.results)
+    variation = variation_of([*store.rows.values(), *store.retired(), *store.made_twice()])
+    say(_variation_line(variation))
     everything = not (flags.tables or flags.columns or flags.models)
     comparisons = check_rows(
         str(flags.results),
@@ -88,22 +91,55 @@ def _check(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
         device=flags.device,
         root=flags.data_root,
         only=lambda key: everything or key.cell in cells,
-        on_comparison=lambda comparison: say(_comparison_line(comparison)),
+        on_comparison=lambda comparison: say(_comparison_line(comparison, variation)),
     )
-    passed = sum(comparison.passed for comparison in comparisons)
-    say(f"{passed} of {len(comparisons)} rows hold (drawn with --check-seed {seed})")
-    return 0 if comparisons and passed == len(comparisons) else 1
+    if elsewhere := sum(not one.same_bits for one in comparisons):
+        say(_power_line(variation, foreign(store.rows.values()), elsewhere))
+    holds = bool(comparisons) and judge(comparisons, variation)
+    verdict = "hold" if holds else "do NOT hold"
+    say(f"The {len(comparisons)} rows {verdict} together (drawn with --check-seed {seed})")
+    return 0 if holds else 1
 
 
-def _comparison_line(comparison: Comparison) -> str:
-    row = comparison.row
-    key = row.key
-    made = f"made on {row.device} at {(row.commit or 'an unknown commit')[:7]}"
-    where = "same machine type and code" if comparison.same_bits else made
+def _variation_line(variation: Variation) -> str:
+    close, widest = variation.close, variation.widest
+    source = f"as {variation.repeats} repeated trainings vary" if variation.repeats else "as stated"
     return (
-        f"{'holds ' if comparison.passed else 'FAILS '} {key.cell}  seed {key.seed}  "
-        f"test {100 * row.test:.2f} → {100 * comparison.test:.2f}  epoch {row.epoch} → "
-        f"{comparison.epoch}  (allowed {100 * comparison.allowed:.1f} points; {where})"
+        "Allowed: nothing where machine type and code are those of the row. Elsewhere, "
+        f"{source}: a row is close within {100 * close.val:.2f} points of validation and "
+        f"{100 * close.test:.2f} of test accuracy and {100 * close.epoch:.0f} % of the epoch; "
+        f"it fails beyond {100 * widest.val:.2f} or {100 * widest.test:.2f} points."
+    )
+
+
+def _power_line(variation: Variation, others: Sequence[Difference], rows: int) -> str:
+    told = (
+        f"{variation.needed(rows)} of {rows} rows made elsewhere have to be close. Right rows pass this "
+        f"{100 * variation.right_rate(rows):.1f} % of the time or more"
+    )
+    if not others:
+        return f"{told}."
+    alone, together = (100 * variation.pass_rate(others, count) for count in (1, rows))
+    return (
+        f"{told}; rows of another model, with the same column and seed, {together:.2g} % (one row alone: "
+        f"{alone:.2g} %)."
+    )
+
+
+def _comparison_line(comparison: Comparison, variation: Variation) -> str:
+    row, again = comparison.row, comparison.again
+    if comparison.same_bits:
+        verdict = "equal" if comparison.equal else "FAILS"
+        where = "same machine type and code: has to be equal"
+    else:
+        found = comparison.difference
+        beyond = "apart" if found.within(variation.widest) else "FAILS"
+        verdict = "close" if found.within(variation.close) else beyond
+        where = f"made on {row.device} at {(row.commit or 'an unknown commit')[:7]}"
+    return (
+        f"{verdict}  {row.key.cell}  seed {row.key.seed}  validation {100 * row.val:.2f} → "
+        f"{100 * again.val:.2f}  test {100 * row.test:.2f} → {100 * again.test:.2f}  "
+        f"epoch {row.epoch} → {again.epoch}  ({where})"
     )
 
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from node2seq import __version__
 from node2seq.data import Split, load, make_split
-from node2seq.environment import device_name, make_deterministic, package_versions
+from node2seq.environment import device_name, make_deterministic, package_versions, same_code
 from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.rows import ResultRow, recipe_to_json
 from node2seq.nn.conv.node2seq import Node2SeqConv
@@ -22,6 +22,8 @@ from node2seq.train.inference import evaluate
 from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
 from node2seq.train.measured import Measured, Metrics
 from node2seq.train.trainer import infer
+
+_TRAINING_CODE = ("data", "environment.py", "experiments/cell_trainer.py", "nn", "ops", "options.py", "train")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class CellTrainer:
 
     def made(self, row: ResultRow) -> bool:
         """Whether this device, with the same versions and code, made a row: then it makes the same bits."""
-        here = {**self._machine, "commit": self.call.commit}
-        return all(getattr(row, name) == value for name, value in here.items())
+        here = all(getattr(row, name) == value for name, value in self._machine.items())
+        return here and (row.commit == self.call.commit or same_code(row.commit, _TRAINING_CODE))
 
     def train(
         self, runs: Sequence[Run], on_epoch: Callable[[], None] | None = None

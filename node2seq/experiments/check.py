@@ -12,17 +12,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.rows import ResultRow, RowStore
-
-# Another device, version or way of computing rounds differently, and a training is a long chain of roundings:
-# it may choose another epoch, a few test nodes better or worse.
-TOLERANCE_POINTS = 3.0
-TOLERANCE_NODES = 4
-
-STATED_TOLERANCE = (
-    "equal validation and test accuracy and epoch where device, versions and commit are those of the row; "
-    f"elsewhere a test accuracy within {TOLERANCE_POINTS:g} points or {TOLERANCE_NODES} test nodes, "
-    "whichever is more"
-)
+from node2seq.experiments.variation import Difference, Variation, difference
 
 
 @dataclass(frozen=True)
@@ -30,26 +20,25 @@ class Comparison:
     """A row and what the same training gives here."""
 
     row: ResultRow
-    val: float
-    test: float
-    epoch: int
+    again: ResultRow
     same_bits: bool
-    """Whether machine and code are those of the row, so that every bit has to be."""
+    """Whether machine type and code are those of the row, so that every bit has to be."""
 
     @property
-    def allowed(self) -> float:
-        """The largest difference in test accuracy that passes, as a fraction."""
-        if self.same_bits:
-            return 0.0
-        return max(TOLERANCE_POINTS / 100, TOLERANCE_NODES / self.row.test_nodes) + 1e-9
+    def difference(self) -> Difference:
+        """How far the two are apart."""
+        return difference(self.row, self.again)
 
     @property
-    def passed(self) -> bool:
-        """Whether the row holds here."""
-        if self.same_bits:
-            found = (self.val, self.test, self.epoch)
-            return found == (self.row.val, self.row.test, self.row.epoch)
-        return abs(self.test - self.row.test) <= self.allowed
+    def equal(self) -> bool:
+        """Whether validation and test accuracy and the epoch are the same."""
+        return self.difference == (0, 0, 0)
+
+
+def judge(comparisons: Sequence[Comparison], variation: Variation) -> bool:
+    """Whether rows hold: each is equal where it has to be, the others differ as repeated trainings do."""
+    elsewhere = [one.difference for one in comparisons if not one.same_bits]
+    return all(one.equal for one in comparisons if one.same_bits) and variation.holds(elsewhere)
 
 
 def check_rows(
@@ -94,5 +83,4 @@ def _compare(trainer: CellTrainer, row: ResultRow) -> Comparison:
         raise Node2SeqError(
             f"{row.key.cell}, seed {row.key.seed}", failures[row.key], "Yet it has a row: restore the code"
         )
-    again = next(again for again in rows if again.key == row.key)
-    return Comparison(row, again.val, again.test, again.epoch, same)
+    return Comparison(row, next(again for again in rows if again.key == row.key), same)

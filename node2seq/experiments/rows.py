@@ -185,6 +185,11 @@ class RowStore:
         """The rows that were made with earlier recipes, in the order in which they were retired."""
         return [_parse(self.retired_path, values) for values in JsonLines(self.retired_path).refresh().values]
 
+    def made_twice(self) -> list[ResultRow]:
+        """The rows of ``repeats.jsonl``: trainings of other rows made again, to see how far they differ."""
+        path = self.folder / "repeats.jsonl"
+        return [_parse(path, values) for values in JsonLines(path).refresh().values]
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with hold(self._lock_file("writing"), wait=True):

@@ -205,19 +205,24 @@ def test_check_holds_and_notices_a_wrong_row(tmp_path: Path) -> None:
     lines: list[str] = []
     request = ReproduceFlags(check=4, check_seed=1, device="cpu", results=tmp_path)
     assert run(request, lines.append) == 0
-    assert "3 points" in lines[0]
-    assert lines[-1].startswith("4 of 4 rows hold")
+    assert "as stated" in lines[0]
+    assert [line[:5] for line in lines[1:5]] == ["equal"] * 4
+    assert all(f"{name} " in lines[1] for name in ("validation", "test", "epoch"))
+    assert lines[-1].startswith("The 4 rows hold")
     path = tmp_path / "runs.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[0]["test"] += 1 / rows[0]["test_nodes"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(request, lines.append) == 1
-    assert lines[-1].startswith("3 of 4 rows hold")
-    # Other code may round differently, as another machine may.
-    rows[0]["commit"] = "0" * 40
+    assert sum(line.startswith("FAILS") for line in lines) == 1
+    assert lines[-1].startswith("The 4 rows do NOT hold")
+    # Other code may round differently, as another machine may: a row that is close is enough.
+    rows[0] |= {"commit": "0" * 40, "test": rows[0]["test"] - 1 / rows[0]["test_nodes"]}
+    rows[0]["val"] += 0.001
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(request, lines.append) == 0
     assert sum("at 0000000)" in line for line in lines) == 1
+    assert lines[-2].startswith("1 of 1 rows made elsewhere have to be close.")
 
 
 @pytest.mark.slow
