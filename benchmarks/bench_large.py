@@ -25,9 +25,9 @@ from node2seq.benchmarking.layers import CHANNELS, OUT_OF_MEMORY, Size, power_la
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import measure
+from node2seq.environment import Processes
 from node2seq.nn.models import Node2Seq
 from node2seq.train.batches import BatchGraph, MiniBatches
-from node2seq.train.processes import Processes
 from node2seq.train.settings import BatchSettings
 
 FULL = (Size("2.4M nodes", 2_400_000, 124_000_000), Size("10M nodes", 10_000_000, 500_000_000))

@@ -1,4 +1,4 @@
-"""The machine: devices, memory, threads, signals, versions, and the commit where this is a checkout.
+"""The machine: devices, memory, threads, processes, signals, versions, and the commit of a checkout.
 
 Functions import torch where they need it: versions are told without waiting for it.
 """
@@ -10,17 +10,20 @@ import platform
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from torch_geometric.data import Data
+
+_T = TypeVar("_T")
 
 # Up to so many nodes and edges, threads wait for each other longer than they work.
 _FEW_ENTRIES = 2**14
@@ -28,6 +31,8 @@ _FEW_ENTRIES = 2**14
 # NVIDIA's driver, in containers and in Windows' subsystem for Linux too; AMD's.
 _GPU_DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 
+#: What a launcher tells each process: its number, how many there are, and where they meet.
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("node2seq", "torch", "torch_geometric", "numpy", "safetensors")
 
 
@@ -129,6 +134,82 @@ def stop_requests(asked: list[int] | None = None) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+class Processes:
+    """One process alone; ``train.processes.join`` gives the one that belongs to several.
+
+    Args:
+        rank: The number of this process.
+        size: How many there are.
+        restarted: Whether torchrun started them again, because one had ended; the first process knows.
+        draws_own: Whether each process draws for its own nodes of a batch alone.
+    """
+
+    def __init__(
+        self, rank: int = 0, size: int = 1, restarted: bool = False, draws_own: bool = False
+    ) -> None:
+        self.rank, self.size, self.restarted, self.draws_own = rank, size, restarted, draws_own
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and the terminal."""
+        return self.rank == 0
+
+    def share(self, make: Callable[[], _T]) -> _T:
+        """What ``make`` returns in the first process, where alone it is called."""
+        return make()
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Tell all processes of an error of this one; they are about to share something, or have one too."""
+        yield
+
+    def sum_(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over the processes."""
+
+    def copy_first_(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by those of the first process."""
+
+    def exchange_rows_(self, table: Tensor, parts: Iterable[tuple[int, Tensor]]) -> None:
+        """Give rows to all processes.
+
+        Args:
+            table: Each process has worked out its own rows.
+            parts: Whose each run of successive rows is.
+        """
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true in any process."""
+        return flag
+
+    def known(self, error: Node2SeqError) -> Node2SeqError:
+        """An error that all processes have."""
+        return error
+
+    def wait_for_first(self) -> None:
+        """Wait until the first process has ended."""
+
+    def local_device(self, device: torch.device) -> torch.device:
+        """The GPU of this process among those of its machine, where GPUs are asked for."""
+        return device
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What config.json says of them: nothing of one alone."""
+        if self.size == 1:
+            return {}
+        return {"processes": self.size, **({"draw": "own"} if self.draws_own else {})}
+
+
+def this_process() -> Processes:
+    """This process alone, which torchrun may have started again."""
+    return Processes(restarted=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
+
+
+def is_launched(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher started several processes, of which this is one."""
+    return all(name in environment for name in LAUNCHED) and int(environment["WORLD_SIZE"]) > 1
 
 
 def describe(device: torch.device | None = None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from node2seq.cli.flags import TrainFlags
 from node2seq.cli.settings import graph_of, make_config, read_file
 from node2seq.cli.show import Finished, OnEpoch
 from node2seq.data import NAMES
+from node2seq.environment import Processes, is_launched, this_process
 from node2seq.errors import Node2SeqError
-from node2seq.options import build
+from node2seq.options import build, check_choice
 from node2seq.reporting.run import write_report
-from node2seq.runs import training
+from node2seq.runs import series, training
 from node2seq.runs.folder import (
     FORMAT,
     RunConfig,
@@ -34,7 +36,7 @@ from node2seq.runs.folder import (
 from node2seq.runs.graph import read_source
 from node2seq.runs.training import RunStart
 from node2seq.storage import make_folder, read_json, remove_unused, write_json
-from node2seq.train.processes import Processes, SharedError, join
+from node2seq.train.processes import DRAWS, SharedError, join
 
 RUNS = Path("runs")
 SERIES_FILE = "series.json"
@@ -63,7 +65,7 @@ class Job:
 
 def train(flags: TrainFlags) -> int:
     """Train the runs that the flags ask for, and show what came out."""
-    with join(flags.timeout_seconds, flags.draw) as processes:
+    with _processes(flags) as processes:
         try:
             _train_all(flags, processes)
         except (SharedError, training.Stopped) as ended:
@@ -74,11 +76,19 @@ def train(flags: TrainFlags) -> int:
     return 0
 
 
+def _processes(flags: TrainFlags) -> AbstractContextManager[Processes]:
+    """Join the processes that a launcher started with this one, if one did."""
+    check_choice("draw", flags.draw, DRAWS)
+    if is_launched(os.environ):
+        return join(flags.timeout_seconds, flags.draw)
+    return nullcontext(this_process())
+
+
 def _train_all(flags: TrainFlags, processes: Processes) -> None:
     console = Console(quiet=flags.as_json or not processes.is_first)
     with processes.reporting():
         todo, data = _jobs(flags, console, processes)
-    together = len(todo) > 1 and training.trains_together(todo[0].config, todo[0].folder.parent)
+    together = len(todo) > 1 and series.trains_together(todo[0].config, todo[0].folder.parent)
     groups = [todo] if together else [[job] for job in todo]
     try:
         how = (console, flags.checkpoint_seconds, data, processes)
@@ -150,8 +160,8 @@ def _new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool, is_
     if count == 1:
         return [Job(config, _choose(config.name, out, resume, is_again), resume or is_again)]
     folder = _choose(f"{config.name}-x{count}", out, resume, is_again)
-    series = folder / SERIES_FILE
-    if series.is_file():
+    file = folder / SERIES_FILE
+    if file.is_file():
         if not (resume or is_again):
             raise Node2SeqError(
                 str(folder),
@@ -164,21 +174,21 @@ def _new_jobs(config: RunConfig, count: int, out: Path | None, resume: bool, is_
                 str(folder), "it holds a single run, not a series", "Give another folder with `--out`"
             )
         make_folder(folder)
-        write_json(series, {"format": FORMAT, "count": count, "run": config.as_dict()})
+        write_json(file, {"format": FORMAT, "count": count, "run": config.as_dict()})
     return _series_jobs(folder, config, count)
 
 
 def _jobs_of(folder: Path) -> list[Job]:
     """Take up the run, or the series of runs, that a folder holds."""
-    series = folder / SERIES_FILE
-    if not series.is_file():
+    file = folder / SERIES_FILE
+    if not file.is_file():
         return [Job(RunFolder(folder).run, folder, resume=True)]
-    values = read_json(series)
-    check_format(values, series)
-    config = build(RunConfig, values.get("run") or {}, str(series))
+    values = read_json(file)
+    check_format(values, file)
+    config = build(RunConfig, values.get("run") or {}, str(file))
     count = values.get("count")
     if not isinstance(count, int) or count < 1:
-        raise Node2SeqError(f"{series}: count={count!r}", "it is no number of runs", "Restore the file")
+        raise Node2SeqError(f"{file}: count={count!r}", "it is no number of runs", "Restore the file")
     return _series_jobs(folder, config, count)
 
 
@@ -281,6 +291,6 @@ def _train(
             "data": data,
         }
         if len(runs) > 1:
-            return training.train_series(runs, home, **told)
+            return series.train_series(runs, home, **told)
         told |= {"processes": processes, "on_batch": lambda at: batches[-1](at)}
         return [training.train_run(*runs[0], resume=resume, **told)]

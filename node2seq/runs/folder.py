@@ -143,6 +143,20 @@ class RunConfig:
                 del run["source"]["store"]
         return values
 
+    def described(self, in_channels: int, out_channels: int, edge_dim: int | None) -> dict[str, Any]:
+        """Return what config.json says of the model and the run."""
+        run = self.as_dict()
+        # Name and options stand under "model", where anybody can build the model from; not twice.
+        name, options = run.pop("model"), run.pop("options")
+        model = {
+            "name": name,
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+            **({} if edge_dim is None else {"edge_dim": edge_dim}),
+            "options": options,
+        }
+        return {"model": model, "run": run}
+
     def _plainest(self) -> RunConfig:
         model, options = plainest(self.model, asdict(self.options))
         return replace(self, model=model, options=options)

@@ -18,9 +18,10 @@ from node2seq.data.encoding import has_missing_words
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
-from node2seq.runs.folder import RunFolder, Source
+from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
 from node2seq.train.inputs import carried_by
+from node2seq.train.task import Task
 
 Say = Callable[[str], None]
 
@@ -80,14 +81,22 @@ class RunGraph:
         """Sizes, shape, and what was dropped or merged when it was read."""
         return summarise(self.data) if self.store is None else self.store.summary
 
-    def describe(self, source: Source) -> dict[str, Any]:
-        """Return what config.json says of the graph."""
+    def on(self, device: torch.device) -> Data:
+        """What a model reads of it, on a device."""
+        own = self.data
+        return Data(x=own.x, edge_index=own.edge_index, y=own.y, **carried_by(own)).to(str(device))
+
+    def describe(self, source: Source, task: Task) -> dict[str, Any]:
+        """Return what config.json says of the graph, the scale of the training nodes included."""
+        schema = self.data.get("schema")
+        if task.is_described:
+            schema = {**(schema or {}), "target": task.described}
         return {
             "summary": self.summary.as_dict(),
             "class_names": self.class_names,
             "sha256": self.sha256,
             "files": {str(file): sha256_file(file) for file in source.files},
-            "schema": self.data.get("schema"),
+            "schema": schema,
         }
 
 
@@ -150,6 +159,16 @@ def source_as_read(folder: RunFolder) -> Source:
     return replace(source, reading=reading)
 
 
+def check_has_edges(graph: RunGraph, source: Source) -> None:
+    """Refuse to train on nodes alone."""
+    if graph.num_edges == 0:
+        raise Node2SeqError(
+            f"the graph {source.title}",
+            "it has no edges between different nodes",
+            "Give some, or train a model for tables instead",
+        )
+
+
 def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
     """Refuse a graph that is not the one that a run was started with."""
     known = folder.config["graph"]
@@ -169,17 +188,22 @@ def check_same_graph(folder: RunFolder, graph: RunGraph) -> None:
     )
 
 
-def check_same_for_all(folder: RunFolder, graph: RunGraph, source: Source) -> None:
-    """Refuse a graph that is not the one that the first of several processes read."""
+def check_same_for_all(folder: RunFolder, graph: RunGraph, source: Source, config: RunConfig) -> None:
+    """Refuse a graph or settings that are not those of the first of several processes."""
     known = folder.config["graph"]
-    if graph.sha256 == known["sha256"]:
-        return
-    differing = [str(file) for file in source.files if sha256_file(file) not in known["files"].values()]
-    raise Node2SeqError(
-        ", ".join(differing) or source.store or f"the graph {source.title}",
-        "it differs from what rank 0 reads, and all processes train on the same graph",
-        "Copy the files of rank 0 to this machine, or keep them in a folder that all machines share",
-    )
+    if graph.sha256 != known["sha256"]:
+        differing = [str(file) for file in source.files if sha256_file(file) not in known["files"].values()]
+        raise Node2SeqError(
+            ", ".join(differing) or source.store or f"the graph {source.title}",
+            "it differs from what rank 0 reads, and all processes train on the same graph",
+            "Copy the files of rank 0 to this machine, or keep them in a folder that all machines share",
+        )
+    if changed := folder.run.differences(config):
+        raise Node2SeqError(
+            f"other settings than those of rank 0 ({', '.join(changed)})",
+            "all processes train the same run",
+            "Start them with the same command",
+        )
 
 
 def open_new(

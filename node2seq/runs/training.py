@@ -1,9 +1,7 @@
-"""Train in run folders, one run or a series together, so that nothing that was computed is ever lost."""
+"""Train in a run folder, so that nothing that was computed is ever lost."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +9,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import Split
-from node2seq.environment import describe, memory_of, pick_device, stop_requests, threads_for
+from node2seq.environment import Processes, describe, memory_of, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import MODELS
@@ -27,6 +25,7 @@ from node2seq.runs.folder import RunConfig, RunFolder, RunResult, check_start
 from node2seq.runs.graph import (
     RunGraph,
     Say,
+    check_has_edges,
     check_same_for_all,
     check_same_graph,
     open_graph,
@@ -42,9 +41,17 @@ from node2seq.storage import (
     remove_leftovers,
     remove_unused,
 )
-from node2seq.train.batches import check_batches, check_parts, check_processes, default_batches
+from node2seq.train.batches import (
+    batches_in_words,
+    check_batches,
+    check_parts,
+    check_processes,
+    default_batches,
+    full_batch_in_words,
+)
 from node2seq.train.inputs import (
     carried_by,
+    check_divisible,
     check_features,
     check_full_batch,
     check_model_size,
@@ -52,11 +59,9 @@ from node2seq.train.inputs import (
     edge_dim_of,
     full_batch_bytes,
     graph_tensors,
-    runs_that_fit,
     split_parts,
 )
 from node2seq.train.minibatch import BatchTrainer
-from node2seq.train.processes import Processes, check_divisible
 from node2seq.train.progress import (
     EpochRecord,
     FitResult,
@@ -65,10 +70,9 @@ from node2seq.train.progress import (
     details_of,
     matrices_of,
 )
-from node2seq.train.settings import BatchSettings
 from node2seq.train.stored import StoreTrainer, batches_for_store
 from node2seq.train.task import Task, task_for
-from node2seq.train.trainer import LOOK_EVERY, Trainer
+from node2seq.train.trainer import Trainer
 
 
 class Stopped(KeyboardInterrupt):
@@ -85,7 +89,6 @@ class Stopped(KeyboardInterrupt):
 
 # Work that a kill can cost at most, but for an epoch that takes longer by itself.
 CHECKPOINT_SECONDS = 15.0
-_SERIES_CHECKPOINT = ".checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class RunStart:
     """What to say of mini-batches: their sizes, and why, if nobody asked for them."""
 
 
+Runs = Sequence[tuple[RunConfig, Path]]
 OnStart = Callable[[RunStart], None]
 OnEpoch = Callable[[EpochRecord], None]
 
@@ -142,54 +146,9 @@ def train_run(
     with ExitStack() as held:
         with processes.reporting():
             told = (on_start, on_epoch, checkpoint_seconds)
-            session = _Session(Path(path), config.device, True, *told, processes, on_batch)
+            session = Session(Path(path), config.device, *told, processes, on_batch)
             session.open([(config, Path(path))], held, resume, say, data)
         return session.train()[0]
-
-
-def train_series(
-    runs: Sequence[tuple[RunConfig, Path]],
-    home: str | Path,
-    *,
-    on_start: OnStart | None = None,
-    on_epoch: OnEpoch | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    say: Say | None = None,
-    data: Data | None = None,
-) -> list[RunResult]:
-    """Train runs of one graph and model together; resume where an earlier process stopped or was killed.
-
-    As many as fit into memory are trained at once, and their state is saved as a whole. Each ends as it does
-    alone up to rounding; resumed, with the same bits.
-
-    Args:
-        runs: What to train, and the run folder of each. They may differ in their seeds.
-        home: The folder of the series, where the state lies while it is trained.
-        on_start: Called before the first epoch of runs that are trained at once, with the first of them.
-        on_epoch: Called every few epochs, with the means over these runs.
-        checkpoint_seconds: Save the state this often.
-        say: Called with a line before anything that uses the network.
-        data: The graph that the source names, if it was read already.
-
-    Raises:
-        Stopped: After Ctrl-C or SIGTERM, with the state saved.
-        Node2SeqError: If a run failed; the others are trained and kept all the same.
-    """
-    with ExitStack() as held:
-        device = runs[0][0].device
-        session = _Session(Path(home), device, False, on_start, on_epoch, checkpoint_seconds)
-        session.open(runs, held, True, say, data)
-        return session.train()
-
-
-def trains_together(config: RunConfig, home: Path) -> bool:
-    """Whether to train a series at once: on a GPU, and where one was begun that way.
-
-    A processor has no idle units that further runs could use, so there each run is better finished before
-    the next one starts.
-    """
-    begun = any(home.glob(f"*{_SERIES_CHECKPOINT}"))
-    return begun or (config.batches is None and pick_device(config.device).type == "cuda")
 
 
 @dataclass(frozen=True)
@@ -202,26 +161,27 @@ class _NewRun:
     described: dict[str, Any]
 
 
-class _Session:
-    """Runs of one graph that this process trains, in folders that it holds.
+class Session:
+    """A run that this process trains, in a folder that it holds; several in ``runs.series.Series``.
 
     Args:
-        home: Where to resume: the folder of the only run, or that of the series.
+        home: Where to resume: the folder of the run.
         device: Where to train.
-        alone: Whether there is one run, whose every epoch is recorded as it ends. Several are looked at now
-            and then, because a look makes the host wait for the device.
-        on_start: See :func:`train_series`.
-        on_epoch: See :func:`train_series`.
-        checkpoint_seconds: See :func:`train_series`.
+        on_start: See :func:`train_run`.
+        on_epoch: See :func:`train_run`.
+        checkpoint_seconds: See :func:`train_run`.
         processes: See :func:`train_run`.
         on_batch: See :func:`train_run`.
     """
+
+    alone: ClassVar[bool] = True
+    """Whether there is one run, whose every epoch is recorded as it ends."""
+    epochs_at_once: ClassVar[int] = 1
 
     def __init__(
         self,
         home: Path,
         device: str,
-        alone: bool,
         on_start: OnStart | None,
         on_epoch: OnEpoch | None,
         checkpoint_seconds: float,
@@ -229,7 +189,7 @@ class _Session:
         on_batch: OnBatch | None = None,
     ) -> None:
         self.processes, self.on_batch = processes or Processes(), on_batch
-        self.home, self.device, self.alone = home, self.processes.local_device(pick_device(device)), alone
+        self.home, self.device = home, self.processes.local_device(pick_device(device))
         self.on_start, self.on_epoch, self.checkpoint_seconds = on_start, on_epoch, checkpoint_seconds
         self.folders: list[RunFolder] = []
         self._new_models: dict[Path, nn.Module] = {}
@@ -237,14 +197,7 @@ class _Session:
         self._why_batches = self._too_large = ""
         self._watch: OrderWatch | None = None
 
-    def open(
-        self,
-        runs: Sequence[tuple[RunConfig, Path]],
-        held: ExitStack,
-        resume: bool,
-        say: Say | None,
-        data: Data | None,
-    ) -> None:
+    def open(self, runs: Runs, held: ExitStack, resume: bool, say: Say | None, data: Data | None) -> None:
         """Make and hold the folder of each run; read the graph once, if there is anything to train."""
 
         def open_folders() -> tuple[list[RunFolder], bool]:
@@ -268,21 +221,10 @@ class _Session:
         folder = self.folders[0]
         source = source_as_read(folder) if data is None else config.source
         self._open_graph(replace(config, source=source), held, say, data)
-        check_same_for_all(folder, self.graph, source)
-        if changed := folder.run.differences(config):
-            raise Node2SeqError(
-                f"other settings than those of rank 0 ({', '.join(changed)})",
-                "all processes train the same run",
-                "Start them with the same command",
-            )
+        check_same_for_all(folder, self.graph, source, config)
 
     def _open_folders(
-        self,
-        runs: Sequence[tuple[RunConfig, Path]],
-        held: ExitStack,
-        resume: bool,
-        say: Say | None,
-        data: Data | None,
+        self, runs: Runs, held: ExitStack, resume: bool, say: Say | None, data: Data | None
     ) -> None:
         for config, path in runs:
             folder = RunFolder(path)
@@ -317,12 +259,7 @@ class _Session:
     def _new_run(self, config: RunConfig) -> _NewRun:
         """A run that can be trained."""
         graph = self.graph
-        if graph.num_edges == 0:
-            raise Node2SeqError(
-                f"the graph {config.source.title}",
-                "it has no edges between different nodes",
-                "Give some, or train a model for tables instead",
-            )
+        check_has_edges(graph, config.source)
         split = graph.split(config.split_rule, config.seed)
         assert isinstance(graph.data.y, torch.Tensor)
         known = (graph.data.get("schema") or {}).get("target")
@@ -351,29 +288,12 @@ class _Session:
             if not self._new_models:  # the first: all runs have the same graph
                 check_features(x)
             check_split(split_parts(split, y.device), y)
-        run = config.as_dict()
-        # Name and options stand under "model", where anybody can build the model from; not twice.
-        name, options = run.pop("model"), run.pop("options")
         described = {
-            "model": {
-                "name": name,
-                "in_channels": channels[0],
-                "out_channels": channels[1],
-                **({} if edge_dim is None else {"edge_dim": edge_dim}),
-                "options": options,
-            },
-            "run": run,
-            "graph": _with_target(graph.describe(config.source), task),
-            "environment": {**describe(self.device), **self._launched},
+            **config.described(*channels, edge_dim),
+            "graph": graph.describe(config.source, task),
+            "environment": {**describe(self.device), **self.processes.described},
         }
         return _NewRun(config, split, model, described)
-
-    @property
-    def _launched(self) -> dict[str, Any]:
-        """How many processes there are, if several."""
-        own = self.processes
-        draw = {"draw": "own"} if own.draws_own else {}
-        return {"processes": own.size, **draw} if own.size > 1 else {}
 
     def _with_batches_if_needed(self, config: RunConfig, model: Network) -> RunConfig:
         """Mini-batches for a run whose full batch would not fit into memory, if its network can take them."""
@@ -381,7 +301,7 @@ class _Session:
         most = memory_of(self.device)
         if most is None or needed <= most:
             return config
-        words = f"the full batch would take about {_gib(needed)}, and there are {_gib(most)}"
+        words = full_batch_in_words(needed, most)
         try:
             check_parts(model, carried_by(self.graph.data))
         except Node2SeqError as error:
@@ -399,23 +319,17 @@ class _Session:
     @cached_property
     def data(self) -> Data:
         """The same on the device."""
-        own = self.graph.data
-        graph = Data(x=own.x, edge_index=own.edge_index, y=own.y, **carried_by(own))
-        return graph.to(str(self.device))
+        return self.graph.on(self.device)
 
     @cached_property
     def identity(self) -> str:
-        """A digest of what decides the outcome of all runs."""
-        if self.alone:
-            return self.folders[0].identity
-        return hashlib.sha256(" ".join(folder.identity for folder in self.folders).encode()).hexdigest()
+        """A digest of what decides the outcome."""
+        return self.folders[0].identity
 
     @cached_property
     def checkpoint(self) -> Path:
         """Where the state lies."""
-        if self.alone:
-            return self.folders[0].checkpoint_file
-        return self.home / f"{self.identity[:12]}{_SERIES_CHECKPOINT}"
+        return self.folders[0].checkpoint_file
 
     def train(self) -> list[RunResult]:
         """Train what is not finished, and return what all runs reached."""
@@ -484,11 +398,12 @@ class _Session:
             begun = [self.folders[number] for number in state.get("members", [0])]
             found.append((begun, state))
             waiting = [folder for folder in waiting if folder not in begun]
-        most = 1
-        if len(waiting) > 1:
-            first = copy.deepcopy(self._model(waiting[0]))
-            most = runs_that_fit(first, self.data, waiting[0].run.settings.views)
+        most = self._most_at_once(waiting)
         return found + [(waiting[i : i + most], None) for i in range(0, len(waiting), most)]
+
+    def _most_at_once(self, _waiting: Sequence[RunFolder]) -> int:
+        """How many runs to train at once."""
+        return 1
 
     def _model(self, folder: RunFolder) -> nn.Module:
         """The untrained model of a run."""
@@ -535,25 +450,17 @@ class _Session:
         if self.on_start is not None:
             of_runs = [text for run in trainer.runs for text in run.warnings]
             texts = tuple(dict.fromkeys(filter(None, [*self.graph.warnings, *of_runs, self._too_large])))
+            in_words = batches and batches_in_words(batches, self.processes, self._why_batches)
             known = (self.home, first.run, self.graph, first.split, trainer.epoch, texts)
-            self.on_start(RunStart(*known, self._batches_in_words(batches)))
+            self.on_start(RunStart(*known, in_words))
         return trainer
-
-    def _batches_in_words(self, batches: BatchSettings | None) -> str | None:
-        if batches is None:
-            return None
-        fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout)
-        text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
-        if self.processes.size > 1:
-            text += f", divided among {self.processes.size} processes"
-        return f"{text} ({self._why_batches})" if self._why_batches else text
 
     def _advance(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
         """Train to the end, saving the state now and then."""
         saved = time.monotonic()
         with stop_requests() as asked:
             while trainer.active:
-                trainer.advance(1 if self.alone else LOOK_EVERY)
+                trainer.advance(self.epochs_at_once)
                 if self._watch is not None:
                     self._watch.after_epoch(trainer.epoch)
                 latest = [run.history[-1] for run in trainer.runs if run.error is None]
@@ -567,38 +474,21 @@ class _Session:
                     self._save(trainer, members)
                     saved = time.monotonic()
                 if self.on_epoch is not None and latest:
-                    self.on_epoch(_mean(latest, trainer.epoch))
-            if (
-                not self.alone
-            ):  # runs are kept one after the other: a kill in between must not train them anew
+                    self.on_epoch(self._told(latest, trainer.epoch))
+            if not self.alone:  # runs are kept one by one: a kill in between must not train them anew
                 self._save(trainer, members)
+
+    def _told(self, latest: Sequence[EpochRecord], _epoch: int) -> EpochRecord:
+        """What to tell of the last epochs of runs."""
+        return latest[0]
 
     def _save(self, trainer: Trainer, members: Sequence[RunFolder]) -> None:
         if not self.processes.is_first:  # all have the same state
             return
-        if self.alone:
-            state: dict[str, Any] = {"fitter": trainer.state_dict()}
-            if self._watch is not None:
-                state["orders"] = self._watch.seen[1:]
-        else:
-            numbers = [self.folders.index(folder) for folder in members]
-            state = {"program": trainer.state_dict(), "members": numbers}
-        save_checkpoint(self.checkpoint, {**state, "seconds": trainer.seconds}, self.identity)
+        state = {**self._state(trainer, members), "seconds": trainer.seconds}
+        save_checkpoint(self.checkpoint, state, self.identity)
 
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.1f} GiB"
-
-
-def _with_target(described: dict[str, Any], task: Task) -> dict[str, Any]:
-    """What config.json says of the graph, with the scale of the training nodes in its schema."""
-    if not task.is_described:
-        return described
-    return {**described, "schema": {**(described["schema"] or {}), "target": task.described}}
-
-
-def _mean(latest: Sequence[EpochRecord], epoch: int) -> EpochRecord:
-    """The last epochs of runs, as the mean over the runs."""
-    names = ("loss", "train_accuracy", "val_loss", "val_accuracy", "val_score")
-    means = [sum(getattr(record, name) for record in latest) / len(latest) for name in names]
-    return EpochRecord(epoch, *means, by_node=latest[0].by_node)
+    def _state(self, trainer: Trainer, _members: Sequence[RunFolder]) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        orders = {} if self._watch is None else {"orders": self._watch.seen[1:]}
+        return {"fitter": trainer.state_dict(), **orders}

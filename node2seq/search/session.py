@@ -159,14 +159,20 @@ def run(
     except OutOfTime:
         best, finished = most_trusted(trials), False
         if not any(trial.accuracies for trial in trials):
-            raise Node2SeqError(
-                f"a budget of {request.budget_seconds} s", "nothing was trained in that time", "Give more"
-            ) from None
-    found = keep(best, finished)
-    if found is None:
-        failed = "every training that was to be compared failed; the file says why"
-        raise Node2SeqError(str(request.out), failed, "Narrow the space with --fix, the learning rate first")
+            raise _out_of_time(request.budget_seconds) from None
+    if (found := keep(best, finished)) is None:
+        raise _all_failed(request.out)
     return found
+
+
+def _out_of_time(seconds: float | None) -> Node2SeqError:
+    return Node2SeqError(f"a budget of {seconds} s", "nothing was trained in that time", "Give more")
+
+
+def _all_failed(file: Path) -> Node2SeqError:
+    """What to say if no training came to an end."""
+    failed = "every training that was to be compared failed; the file says why"
+    return Node2SeqError(str(file), failed, "Narrow the space with --fix, the learning rate first")
 
 
 def _checked(request: Request) -> Request:

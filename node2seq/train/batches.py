@@ -15,6 +15,7 @@ from torch_geometric.loader.utils import index_select
 from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
+from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
@@ -23,7 +24,6 @@ from node2seq.nn.models.network import Edges, Network, hops_of_network
 from node2seq.nn.models.registry import MODELS
 from node2seq.ops.sampling import Array
 from node2seq.train.inputs import edge_values
-from node2seq.train.processes import Processes
 from node2seq.train.settings import BatchSettings
 
 # What networks call their edges' values, by the field of Edges.
@@ -312,3 +312,18 @@ def hops_of_options(name: str, options: Any) -> int:
 def default_batches(model: nn.Module) -> BatchSettings:
     """What is taken where nobody gave sizes."""
     return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
+
+
+def batches_in_words(batches: BatchSettings, processes: Processes, why: str) -> str:
+    """What to say of mini-batches: their sizes, and ``why`` they are there if nobody asked for them."""
+    fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout)
+    text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
+    if processes.size > 1:
+        text += f", divided among {processes.size} processes"
+    return f"{text} ({why})" if why else text
+
+
+def full_batch_in_words(needed: float, most: float) -> str:
+    """Why a full batch may not fit into memory, in bytes."""
+    needs, has = (f"{size / 2**30:,.1f} GiB" for size in (needed, most))
+    return f"the full batch would take about {needs}, and there are {has}"

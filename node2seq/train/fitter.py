@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
-from node2seq.train.inputs import SplitLike
+from node2seq.train.inputs import SplitLike, check_divisible
 from node2seq.train.minibatch import BatchTrainer
-from node2seq.train.processes import Processes, check_divisible
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.trainer import Trainer

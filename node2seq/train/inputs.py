@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
 from node2seq.data.splits import labelled
-from node2seq.environment import free_on_gpu, memory_of
+from node2seq.environment import Processes, free_on_gpu, memory_of
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network, hops_of_network
 
@@ -269,6 +269,16 @@ def check_full_batch(model: Network, options: Any, nodes: int, device: torch.dev
         device: Where it is trained.
     """
     _check_memory(options, _training_bytes(model, nodes), device)
+
+
+def check_divisible(processes: Processes | None) -> None:
+    """Refuse the full batch to several processes."""
+    if processes is not None and processes.size > 1:
+        raise Node2SeqError(
+            f"the full batch with {processes.size} processes",
+            "it is one step on the whole graph, which cannot be divided",
+            "Give --batch-size, or start one process",
+        )
 
 
 def _check_memory(options: Any, needed: float, device: torch.device) -> None:

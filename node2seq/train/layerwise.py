@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from node2seq.environment import Processes
 from node2seq.nn.models.network import Edges, convolve, hops_of
 from node2seq.train.batches import BatchGraph
-from node2seq.train.processes import Processes
 
 NewTable = Callable[[int, int, torch.dtype], Tensor]
 

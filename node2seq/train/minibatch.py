@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from node2seq.environment import Processes
 from node2seq.nn.models.network import Network
 from node2seq.train.batches import BatchGraph, MiniBatches, check_batches, check_processes
 from node2seq.train.inputs import SplitLike, check_features, edge_values, graph_tensors
 from node2seq.train.layerwise import infer_by_layers
-from node2seq.train.processes import Processes
 from node2seq.train.progress import BatchProgress, OnBatch
 from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.trainer import Trainer, infer

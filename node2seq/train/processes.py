@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,78 +21,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from node2seq.environment import LAUNCHED, Processes, is_launched, this_process
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 
 T = TypeVar("T")
 
-#: What a launcher tells each process: its number, how many there are, and where they meet.
-LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT_SECONDS = 600.0
+#: Who draws a batch: each process the whole of it, or what its own nodes need.
+DRAWS = ("whole", "own")
 _MARK = "node2seq"
 
 
 class SharedError(Node2SeqError):
     """An error of one process that all know of: the first one says it."""
-
-
-class Processes:
-    """One process alone; :func:`join` gives the one that belongs to several.
-
-    Args:
-        rank: The number of this process.
-        size: How many there are.
-        restarted: Whether torchrun started them again, because one had ended; the first process knows.
-        draws_own: Whether each process draws for its own nodes of a batch alone.
-    """
-
-    def __init__(
-        self, rank: int = 0, size: int = 1, restarted: bool = False, draws_own: bool = False
-    ) -> None:
-        self.rank, self.size, self.restarted, self.draws_own = rank, size, restarted, draws_own
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the process that writes files and the terminal."""
-        return self.rank == 0
-
-    def share(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns in the first process, where alone it is called."""
-        return make()
-
-    @contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Tell all processes of an error of this one; they are about to share something, or have one too."""
-        yield
-
-    def sum_(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over the processes."""
-
-    def copy_first_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace tensors by those of the first process."""
-
-    def exchange_rows_(self, table: Tensor, parts: Iterable[tuple[int, Tensor]]) -> None:
-        """Give rows to all processes.
-
-        Args:
-            table: Each process has worked out its own rows.
-            parts: Whose each run of successive rows is.
-        """
-
-    def any(self, flag: bool) -> bool:
-        """Whether it is true in any process."""
-        return flag
-
-    def known(self, error: Node2SeqError) -> Node2SeqError:
-        """An error that all processes have."""
-        return error
-
-    def wait_for_first(self) -> None:
-        """Wait until the first process has ended."""
-
-    def local_device(self, device: torch.device) -> torch.device:
-        """The GPU of this process among those of its machine, where GPUs are asked for."""
-        return device
 
 
 class _Group(Processes):
@@ -209,15 +151,16 @@ def join(timeout_seconds: float = TIMEOUT_SECONDS, draw: str = "whole") -> Itera
         draw: ``"whole"``: each process draws the whole of every batch, and the results do not depend on their
             number; ``"own"``: each draws for its own nodes alone, which is faster with many.
     """
-    check_choice("draw", draw, ("whole", "own"))
+    check_choice("draw", draw, DRAWS)
     draws_own = draw == "own"
     if dist.is_available() and dist.is_initialized():
         yield _Group(timeout_seconds, False, draws_own) if dist.get_world_size() > 1 else Processes()
         return
-    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    alone = this_process()
     if not is_launched(os.environ):
-        yield Processes(restarted=restarted)
+        yield alone
         return
+    restarted = alone.restarted
     rank, size, host, port = (os.environ[name] for name in LAUNCHED)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     timeout = timedelta(seconds=timeout_seconds)
@@ -275,22 +218,7 @@ def _store_of_this_start(rank: int, host: str, port: int, timeout: timedelta) ->
         time.sleep(0.1)
 
 
-def is_launched(environment: Mapping[str, str]) -> bool:
-    """Whether a launcher started several processes, of which this is one."""
-    return all(name in environment for name in LAUNCHED) and int(environment["WORLD_SIZE"]) > 1
-
-
 def _first_line(error: Exception) -> str:
     """What went wrong, without the places in the source of libraries and their advice."""
     text = re.sub(r"\[/[^\]]*\]\s*", "", str(error)).strip()
     return (text.splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")
-
-
-def check_divisible(processes: Processes | None) -> None:
-    """Refuse the full batch to several processes."""
-    if processes is not None and processes.size > 1:
-        raise Node2SeqError(
-            f"the full batch with {processes.size} processes",
-            "it is one step on the whole graph, which cannot be divided",
-            "Give --batch-size, or start one process",
-        )

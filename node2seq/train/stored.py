@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from node2seq.data.loading import normalize_features
 from node2seq.data.sampler import SeedBatches, batch_loader
 from node2seq.data.store import StoredGraph
-from node2seq.environment import release_freed_memory
+from node2seq.environment import Processes, release_freed_memory
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.whole import Whole
 from node2seq.nn.models.network import Network, hops_of_network
@@ -25,7 +25,6 @@ from node2seq.train.batches import DEFAULT_BATCH_SIZE, DEFAULT_FANOUT, BatchGrap
 from node2seq.train.inputs import SplitLike, check_split, split_parts
 from node2seq.train.measured import Measured
 from node2seq.train.minibatch import BatchTrainer
-from node2seq.train.processes import Processes
 from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.task import Task
 from node2seq.train.trainer import infer

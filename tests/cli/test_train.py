@@ -58,7 +58,7 @@ def test_several_runs_give_mean_and_sample_standard_deviation(cli, tmp_path: Pat
 
 
 def test_several_runs_as_one_program(cli, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("node2seq.runs.training.trains_together", lambda *_: True)  # as on a GPU
+    monkeypatch.setattr("node2seq.runs.series.trains_together", lambda *_: True)  # as on a GPU
     done = cli("train", "karate", "--runs", "2", "--baseline", "gcn", "--out", "both", *QUICK)
     assert done.status == 0, done.err
     assert "node2seq, 2 runs together  epoch" in done.out

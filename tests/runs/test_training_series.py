@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from node2seq.errors import Node2SeqError
-from node2seq.runs import training
+from node2seq.runs import series
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult, Source
 from node2seq.runs.inference import evaluate_run
-from node2seq.runs.training import RunStart, Stopped, train_run, train_series
+from node2seq.runs.series import train_series
+from node2seq.runs.training import RunStart, Stopped, train_run
 from node2seq.train.progress import EpochRecord
 from node2seq.train.settings import TrainSettings
 
@@ -116,7 +117,7 @@ def test_a_kill_while_runs_are_kept_trains_none_anew(whole, tmp_path, monkeypatc
 
 
 def test_what_does_not_fit_is_trained_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "runs_that_fit", lambda *_: 2)
+    monkeypatch.setattr(series, "runs_that_fit", lambda *_: 2)
     begun: list[RunStart] = []
     outcomes = train_series(runs_in(tmp_path), tmp_path, on_start=begun.append)
     assert [start.config.seed for start in begun] == [3, 5]

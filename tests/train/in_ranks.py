@@ -13,12 +13,13 @@ from torch_geometric.data import Data
 from node2seq import Node2SeqError
 from node2seq.data import Split, make_split
 from node2seq.data.store import StoredGraph
+from node2seq.environment import Processes
 from node2seq.nn.models.network import hops_of_network
 from node2seq.nn.models.registry import make_network
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.training import train_run
 from node2seq.train import BatchSettings, TrainSettings, fit
-from node2seq.train.processes import Processes, join
+from node2seq.train.processes import join
 from node2seq.train.stored import StoreTrainer
 
 NODES, FEATURES, CLASSES = 90, 6, 3

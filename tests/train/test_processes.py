@@ -15,7 +15,8 @@ from stored_graphs import write_files
 
 from node2seq import Node2SeqError
 from node2seq.data.convert import Request, convert
-from node2seq.train.processes import Processes, is_launched, join
+from node2seq.environment import Processes, is_launched
+from node2seq.train.processes import join
 
 
 @pytest.fixture(scope="module")
