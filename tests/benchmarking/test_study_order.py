@@ -116,6 +116,7 @@ def test_the_best_candidate_is_chosen_and_runs_are_not_repeated(
     assert "runs in" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_test_figure_needs_a_complete_grid(
     small: Any, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -213,6 +213,7 @@ def test_what_is_found_first_outlasts_a_stop(cli, monkeypatch):
     assert "stands" in done.out or "beats the default" in done.out
 
 
+@pytest.mark.slow
 def test_a_late_refusal_leaves_nothing(cli):
     write_graph(load("karate"), "edges.csv", "nodes.csv")
     done = cli("tune", "--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "label", "--out", "a",

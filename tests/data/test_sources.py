@@ -150,7 +150,8 @@ def test_an_unreachable_home_is_given_up_quickly(cache, monkeypatch):
         sources._download("no url", deadline=1e18)
 
 
-@pytest.mark.parametrize("name", ["cora-f", pytest.param("citeseer-f", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cora-f", "citeseer-f"])
 def test_the_package_index_gives_the_same_graph_node_by_node(name, cache, no_home, known):
     pytest.importorskip("polars")
     try:

@@ -87,6 +87,7 @@ def test_a_resumed_run_ends_with_the_same_bits(data, split, workers):
         assert torch.equal(value, other), key
 
 
+@pytest.mark.slow
 def test_batches_learn_and_depend_on_the_seed(data, split):
     settings, without = TrainSettings(epochs=10, lr=0.03), {"input_dropout": 0.0, "dropout": 0.0}
     runs = [
