@@ -205,6 +205,15 @@ def _longer_first() -> list[tuple[str, str]]:
     return [(longer.label, shorter.label) for shorter, longer in combinations(TABLES["6"].lines, 2)]
 
 
+def verdict_of(above: int, below: int, comparisons: int) -> str:
+    """What so many differences above and below zero amount to; a gain or loss is in half of them at least."""
+    if above and not below and 2 * above >= comparisons:
+        return "A consistent gain"
+    if below and not above and 2 * below >= comparisons:
+        return "A consistent loss"
+    return "No consistent difference"
+
+
 def _effect(subject: str, effects: Sequence[_Effect]) -> str:
     if not effects:
         return ""
@@ -212,12 +221,7 @@ def _effect(subject: str, effects: Sequence[_Effect]) -> str:
     below = [effect for effect in effects if effect.difference.side < 0]
     if not above and not below:
         return f"No difference from {subject}: all {len(effects)} intervals hold zero."
-    if above and not below and 2 * len(above) >= len(effects):
-        verdict = "A consistent gain"
-    elif below and not above and 2 * len(below) >= len(effects):
-        verdict = "A consistent loss"
-    else:
-        verdict = "No consistent difference"
+    verdict = verdict_of(len(above), len(below), len(effects))
     holding = len(effects) - len(above) - len(below)
     counts = [f"{holding} {'holds' if holding == 1 else 'hold'} zero"] if holding else []
     counts += [

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -202,18 +203,39 @@ def _device_of(name: str, number: int) -> torch.device:
 
 def _work_together(job: ReproduceJob, store: RowStore, on_rows: OnRows) -> None:
     """Start the workers, pass on their rows, and leave no worker behind."""
+
+    def look() -> None:
+        if rows := store.refresh():
+            on_rows(rows)
+
+    workers = start_together(_work_in_process, [(job, number) for number in range(job.call.jobs)], look)
+    look()
+    check_some_ended_well(workers)
+
+
+def start_together(
+    target: Callable[..., None],
+    arguments: Sequence[tuple[Any, ...]],
+    look: Callable[[], None],
+    is_overdue: Callable[[], bool] = lambda: False,
+) -> list[BaseProcess]:
+    """Run a function in as many processes as there are arguments, until all have ended; none is left behind.
+
+    Args:
+        target: A function of a module, for other processes to find.
+        arguments: Of each process.
+        look: Called again and again meanwhile.
+        is_overdue: Whether to end those that still run.
+    """
     # A fresh interpreter each: a forked one can use neither CUDA nor the thread pools of this one.
     context = multiprocessing.get_context("spawn")
-    workers: list[BaseProcess] = [
-        context.Process(target=_work_in_process, args=(job, number)) for number in range(job.call.jobs)
-    ]
+    workers: list[BaseProcess] = [context.Process(target=target, args=given) for given in arguments]
     try:
         for worker in workers:
             worker.start()
-        while any(worker.is_alive() for worker in workers):
+        while any(worker.is_alive() for worker in workers) and not is_overdue():
             time.sleep(_POLL_SECONDS)
-            if rows := store.refresh():
-                on_rows(rows)
+            look()
     finally:
         for worker in workers:
             if worker.is_alive():
@@ -221,8 +243,11 @@ def _work_together(job: ReproduceJob, store: RowStore, on_rows: OnRows) -> None:
         for worker in workers:
             if worker.pid is not None:
                 worker.join()
-    if rows := store.refresh():
-        on_rows(rows)
+    return workers
+
+
+def check_some_ended_well(workers: Sequence[BaseProcess]) -> None:
+    """Raise an error if every process failed; what one of them left, the others took over."""
     failed = [worker.exitcode for worker in workers if worker.exitcode]
     if len(failed) == len(workers):
         raise Node2SeqError(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from node2seq.experiments.cells import Cell
+from node2seq.experiments.findings import verdict_of
 from node2seq.experiments.paper import TABLES
 from node2seq.experiments.result_tables import signed
 from node2seq.protocol.declaration import Line, Study
@@ -69,12 +70,7 @@ def sentence(subject: str, contrasts: Sequence[Contrast]) -> str:
     below = [each for each in contrasts if each.side < 0]
     if not above and not below:
         return f"No difference from {subject}: none of {len(contrasts)} comparisons is settled."
-    if above and not below and 2 * len(above) >= len(contrasts):
-        verdict = "A consistent gain"
-    elif below and not above and 2 * len(below) >= len(contrasts):
-        verdict = "A consistent loss"
-    else:
-        verdict = "No consistent difference"
+    verdict = verdict_of(len(above), len(below), len(contrasts))
     counts = [
         f"{len(some)} {'is' if len(some) == 1 else 'are'} {side} zero ({_told(some)})"
         for some, side in ((above, "above"), (below, "below"))

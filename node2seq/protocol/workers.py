@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import ReproduceCall
 from node2seq.experiments.rows import RowStore
-from node2seq.experiments.workers import end_with_parent
+from node2seq.experiments.workers import check_some_ended_well, end_with_parent, start_together
 from node2seq.protocol.declaration import Protocol
 from node2seq.protocol.rows import SearchStore, claim
 from node2seq.protocol.trainer import FinalProgram, ProtocolTrainer, SearchProgram
@@ -139,32 +138,19 @@ def work_together(job: Job, rounds: Rounds, rows: int, say: Callable[[str], None
 
 def _watch(job: Job, rounds: Rounds, rows: int, say: Callable[[str], None]) -> None:
     """Start the processes, tell how far they are, and leave none behind."""
-    # A fresh interpreter each: a forked one can use neither CUDA nor the thread pools of this one.
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_work_in_process, args=(job, rounds)) for _ in range(job.call.jobs)]
-    try:
-        for worker in workers:
-            worker.start()
-        told = time.monotonic()
-        while any(worker.is_alive() for worker in workers) and not _is_overdue(job.budget):
-            time.sleep(_POLL_SECONDS)
-            if time.monotonic() - told > _TELL_SECONDS:
-                told = time.monotonic()
-                say(f"{job.stage}: {len(_own_rows(job))} of {rows} rows, {job.budget.spent:.0f} s")
-    finally:
-        for worker in workers:
-            if worker.is_alive():
-                worker.terminate()
-        for worker in workers:
-            if worker.pid is not None:
-                worker.join()
-    failed = [worker.exitcode for worker in workers if worker.exitcode]
-    if len(failed) == len(workers) and not _is_overdue(job.budget):
-        raise Node2SeqError(
-            f"all {len(failed)} processes ended with status {failed[0]}",
-            "the rows that were made before are kept",
-            "See their messages above; run the same command to resume",
-        )
+    told = time.monotonic()
+
+    def tell() -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            say(f"{job.stage}: {len(_own_rows(job))} of {rows} rows, {job.budget.spent:.0f} s")
+
+    workers = start_together(
+        _work_in_process, [(job, rounds)] * job.call.jobs, tell, lambda: _is_overdue(job.budget)
+    )
+    if not _is_overdue(job.budget):
+        check_some_ended_well(workers)
 
 
 def _is_overdue(budget: Budget) -> bool:
