@@ -47,10 +47,14 @@ class _Largest(torch.autograd.Function):
                 value = x[sequences.index[place]] * weight[place][:, :, None]  # [B, width, C]
                 # Filled, not multiplied: what is lost in another row stays there.
                 value.masked_fill_(~real[:, :, None], 0.0)
-                # A stable sort: among equals the smaller id wins, on every device.
-                value, order = value.clamp_(min=0).transpose(1, 2).sort(descending=True, stable=True)
+                # Among equals the smaller id wins, on every device: it is the first of the largest.
+                value = value.clamp_(min=0).transpose(1, 2)
+                value, order = (
+                    value.max(2, keepdim=True) if kept == 1 else value.sort(descending=True, stable=True)
+                )
                 out[block, :, :kept] = value[:, :, :kept]
-                entry[block, :, :kept] = place[:, None].expand_as(order).gather(2, order[:, :, :kept])
+                places = place[:, None].expand(-1, channels, -1)
+                entry[block, :, :kept] = places.gather(2, order[:, :, :kept])
         ctx.sequences = sequences
         ctx.save_for_backward(weight, entry, out > 0)
         return out.transpose(1, 2).contiguous()

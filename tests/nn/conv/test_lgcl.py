@@ -59,6 +59,20 @@ def test_the_largest_values_are_those_of_a_dense_table(backend: str, k: int) -> 
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("backend", ops.BACKENDS)
+def test_the_one_largest_value_is_that_of_the_same_neighbour_as_the_first_of_several(backend: str) -> None:
+    sequences = sequences_with_loops(some_graph(), 30)
+    weight = torch.ones(sequences.rows.num_entries)
+    results = []
+    for k in (1, 2):
+        x = torch.randint(3, (30, 6), generator=torch.Generator().manual_seed(2)).float().requires_grad_()
+        first = ops.BACKENDS[backend].largest(x, sequences, weight, k)[:, 0]
+        (first * torch.arange(first.numel()).view_as(first)).sum().backward()
+        results.append((first.detach(), x.grad))
+    for one, of_several in zip(*results, strict=True):
+        assert torch.equal(one, of_several)
+
+
 def test_long_rows_are_sorted_in_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     edge_index, nodes = some_graph(), 30
     sequences = sequences_with_loops(edge_index, nodes)
