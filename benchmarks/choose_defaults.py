@@ -2,15 +2,17 @@
 
     python benchmarks/choose_defaults.py pack graphs.npz      # the nine sets and the drawn families
     python benchmarks/choose_defaults.py sweep graphs.npz     # each candidate on each graph
+    python benchmarks/choose_defaults.py labels graphs.npz    # from how few labels on neighbours help more
     python benchmarks/choose_defaults.py choose --page docs/any-graph.md      # the tables; trains nothing
     python benchmarks/choose_defaults.py measure graphs.npz   # test figures, each graph left out once
 
 `sweep` appends a row for each run to rows of its own and never measures a test node. What is chosen for each
-kind of graph is the candidate that is least behind the best, on validation nodes. `measure` trains each of
-the nine sets with the candidate that the other graphs choose (Cornell and Texas leave together, because they
-share their features), twenty splits each, with each layer inside the same blocks, and the recipe of a plain
-GCN for any graph beside them. Runs that have a row are not trained again. Needs torch, torch_geometric and
-numpy.
+kind of graph is the candidate that is least behind the best, on validation nodes. Graphs that were added
+later are swept with the leading candidates alone. `labels` trains the choices for two kinds on the same
+graphs with more and more labels, on validation nodes too. `measure` trains each of the nine sets with the
+candidate that the other graphs choose (Cornell and Texas leave together, because they share their features),
+twenty splits each, with each layer inside the same blocks, and the recipe of a plain GCN for any graph beside
+them. Runs that have a row are not trained again. Needs torch, torch_geometric and numpy.
 """
 
 from __future__ import annotations
@@ -42,8 +44,12 @@ from node2seq.train.settings import Recipe, TrainSettings
 # The nine sets, and the names under which they are loaded.
 SETS = {"cora": "cora-r", "citeseer": "citeseer-r", "photo": "amazon-r"}
 SETS |= {name: name for name in ("chameleon", "squirrel", "actor", "cornell", "texas", "wisconsin")}
+# Graphs that were added when the rule had begun to look at zeros and at few labels.
+LATER = ("text", "topics", "topics-few", "noisy-few", "hubs-few")
 # All that the candidates are tried on.
-GRAPHS = (*SETS, *FAMILIES, "words-few", "hubs-few")
+GRAPHS = (*dict.fromkeys((*SETS, *FAMILIES, "words-few", *LATER)),)
+# How many candidates are tried on later graphs: those that are least behind on the others.
+LEADING = 6
 LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
 # Sets that leave together: they share features and labels.
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
@@ -53,9 +59,14 @@ SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(200, 240))
 # chosen, which favours restless trainings; its rows are kept as "sweep". A later one tried statistics of the
 # neighbours beside the layer and was not finished; its rows are kept as "sweep with statistics".
 SWEEP = "cross-fitted sweep"
+# The stage that compares two choices with more and more labels.
+LABELS = "more labels"
+CROSS_FITTED = (SWEEP, LABELS)
 # Tables are put behind this heading of a page.
 HEADING = "## What came out"
 FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
+# Homophilous families, and the labels of each class with which the choices of two kinds are compared.
+BOUNDARY = {"graphs": ("hubs", "noisy", "topics"), "labels": (10, 20, 50, 100)}
 
 _SHAPES: dict[str, dict[str, Any]] = {
     "max-deep": {"hidden_channels": 64, "num_layers": 4},
@@ -92,7 +103,7 @@ def _candidates(trainings: Sequence[str], additions: Mapping[str, Any]) -> dict[
 CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": _candidates(("light", "fast", "medium"), _AVERAGED),
     "wide": _candidates(_WIDE, _AVERAGED),
-    "wide, homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
+    "homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
 }
 
 
@@ -139,15 +150,16 @@ def unpack(path: Path, wanted: Sequence[str] | None) -> Iterator[tuple[str, Data
             yield name, Data(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(part["y"]).long())
 
 
-def split_of(name: str, data: Data, seed: int) -> Split:
-    """A stratified split; with few labels, the same nodes for validation and test."""
+def split_of(name: str, data: Data, seed: int, labels: int | None = None) -> Split:
+    """A stratified split; with so many labels of each class, the same nodes for validation and test."""
     assert isinstance(data.y, torch.Tensor)
     split = make_split(data.y, "60/20/20", seed)
-    if name.endswith("-few"):
-        y = data.y.cpu()
-        by_class = [split.train[y[split.train] == c][:FEW_LABELS] for c in y.unique().tolist()]
-        return replace(split, train=torch.cat(by_class).sort().values)
-    return split
+    labels = FEW_LABELS if labels is None and name.endswith("-few") else labels
+    if labels is None:
+        return split
+    y = data.y.cpu()
+    by_class = [split.train[y[split.train] == c][:labels] for c in y.unique().tolist()]
+    return replace(split, train=torch.cat(by_class).sort().values)
 
 
 class Rows:
@@ -191,13 +203,13 @@ def train(
         for seed in seeds
     ]
     wanted = [each for each in wanted if not rows.has(**each[0])]
-    splits = {seed: split_of(name, data, seed) for seed in seeds}
+    splits = [split_of(name, data, key["seed"], key.get("labels")) for key, _, _ in wanted]
     runs = [
-        Training(model, recipe, splits[key["seed"]], key["seed"], cross_fit=stage == SWEEP)
-        for key, model, recipe in wanted
+        Training(model, recipe, split, key["seed"], cross_fit=stage in CROSS_FITTED)
+        for (key, model, recipe), split in zip(wanted, splits, strict=True)
     ]
     started = time.perf_counter()
-    for (key, _, recipe), outcome in zip(wanted, train_many(data, runs), strict=True):
+    for (key, _, recipe), split, outcome in zip(wanted, splits, train_many(data, runs), strict=True):
         row = {
             **key,
             "split": "60/20/20",
@@ -209,11 +221,8 @@ def train(
             row["error"] = outcome.error
         else:
             best, test = outcome.result.best, outcome.result.test
-            if stage == SWEEP:
-                row |= {
-                    "cross_fitted": outcome.cross_fitted,
-                    "validation_nodes": splits[key["seed"]].val.numel(),
-                }
+            if stage in CROSS_FITTED:
+                row |= {"cross_fitted": outcome.cross_fitted, "validation_nodes": split.val.numel()}
             row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
             if stage == "measure" and test is not None:
                 row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
@@ -229,7 +238,7 @@ def metric_of(data: Data) -> str:
 
 def kind(name: str, data: Data) -> Kind:
     """The kind of a graph by the labels of a split that no measured run uses."""
-    return kind_of(sizes_of_split(data, split_of(name, data, SWEEP_SEEDS[0]).train))
+    return kind_of(sizes_of_split(data, split_of(name, data, SWEEP_SEEDS[0])))
 
 
 def sweep(
@@ -238,11 +247,48 @@ def sweep(
     """Train every candidate on every graph, or the share of them that one of several processes has."""
     for name, data in unpack(path, graphs):
         metric, own = metric_of(data), kind(name, data)
+        tried = list(shortfalls(rows, own, LATER))[:LEADING] if name in LATER else list(CANDIDATES[own])
         todo = [
-            ({"candidate": candidate, "kind": own}, "residual-node2seq", recipe_of(values, metric))
-            for candidate, values in list(CANDIDATES[own].items())[share[0] :: share[1]]
+            (
+                {"candidate": candidate, "kind": own},
+                "residual-node2seq",
+                recipe_of(CANDIDATES[own][candidate], metric),
+            )
+            for candidate in tried[share[0] :: share[1]]
         ]
         train(rows, SWEEP, name, data.to(str(device)), todo, SWEEP_SEEDS)
+
+
+def more_labels(
+    path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None, share: tuple[int, int]
+) -> None:
+    """Train the choices for narrow and for homophilous graphs, and a plain GCN, with more and more labels."""
+    for name, data in unpack(path, graphs or BOUNDARY["graphs"]):
+        metric = metric_of(data)
+        networks = [
+            (chosen(rows, own), "residual-node2seq", recipe_of(CANDIDATES[own][chosen(rows, own)], metric))
+            for own in ("narrow", "homophilous")
+        ]
+        networks.append(("default", "gcn", recipe_for("gcn").updated(metric=metric)))
+        todo = [
+            ({"candidate": candidate, "labels": labels}, model, recipe)
+            for labels in BOUNDARY["labels"]
+            for candidate, model, recipe in networks
+        ]
+        train(rows, LABELS, name, data.to(str(device)), todo[share[0] :: share[1]], SWEEP_SEEDS)
+
+
+def _kind_of_row(row: Mapping[str, Any]) -> Kind:
+    """The kind of a graph by a row of the sweep, as the rule names it today."""
+    return "homophilous" if row["kind"] == "wide, homophilous" else row["kind"]
+
+
+def _decides(row: Mapping[str, Any], kind: Kind, without: Sequence[str]) -> bool:
+    """Whether a row has a say in the choice for a kind of graph."""
+    # Swept as a narrow graph before the rule looked at labels.
+    was_another = row["graph"] == "hubs-few" and row.get("kind") == "narrow"
+    is_swept = row["stage"] == SWEEP and row["graph"] not in without and not was_another
+    return is_swept and _kind_of_row(row) == kind
 
 
 def shortfalls(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> dict[str, float]:
@@ -259,13 +305,17 @@ def shortfalls(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> dict[str,
     found: dict[str, dict[str, list[float]]] = {}
     nodes: dict[str, int] = {}
     for row in rows.known:
-        if row["stage"] == SWEEP and row["kind"] == kind and row["graph"] not in without:
-            by_candidate = found.setdefault(row["graph"], {name: [] for name in CANDIDATES[kind]})
-            by_candidate[row["candidate"]].append(row.get("cross_fitted", 0.0))
+        if _decides(row, kind, without):
+            by_candidate = found.setdefault(row["graph"], {})
+            by_candidate.setdefault(row["candidate"], []).append(row.get("cross_fitted", 0.0))
             nodes[row["graph"]] = row.get("validation_nodes", 1)
-    behind = dict.fromkeys(CANDIDATES[kind], 0.0)
+    # Later graphs have rows of the leading candidates alone.
+    everywhere = [
+        name for name in CANDIDATES[kind] if all(name in by_candidate for by_candidate in found.values())
+    ]
+    behind = dict.fromkeys(everywhere, 0.0)
     for graph, by_candidate in found.items():
-        means = {name: float(np.mean(values or [0.0])) for name, values in by_candidate.items()}
+        means = {name: float(np.mean(by_candidate[name])) for name in everywhere}
         best = max(means.values())
         unit = max((best * (1 - best) / (nodes[graph] * len(SWEEP_SEEDS))) ** 0.5, 0.0025)
         for name, mean in means.items():
@@ -299,7 +349,8 @@ def measure(
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
     """The test rows of a set with what the other graphs choose by now; earlier choices have rows too."""
-    own = next((row["kind"] for row in rows.known if row["stage"] == SWEEP and row["graph"] == name), None)
+    swept = (row for row in rows.known if row["stage"] == SWEEP and row["graph"] == name)
+    own = next(map(_kind_of_row, swept), None)
     if own is None:
         return []
     candidates = (chosen(rows, own, TWINS.get(name, (name,))), "default")
@@ -404,7 +455,7 @@ def main() -> None:
     """Read the command line and do what it says."""
     parser = argument_parser(__doc__, __file__)
     parser.set_defaults(rows=Path("results/defaults.jsonl"))
-    parser.add_argument("stage", choices=("pack", "sweep", "choose", "measure"))
+    parser.add_argument("stage", choices=("pack", "sweep", "labels", "choose", "measure"))
     parser.add_argument(
         "graphs", type=Path, nargs="?", default=Path("graphs.npz"), help="file of packed graphs"
     )
@@ -423,7 +474,7 @@ def main() -> None:
         show(rows, options.page)
     else:
         number, of = map(int, options.share.split("/"))
-        stage = {"sweep": sweep, "measure": measure}[options.stage]
+        stage = {"sweep": sweep, "labels": more_labels, "measure": measure}[options.stage]
         stage(options.graphs, rows, device, only, (number, of))
 
 

@@ -112,6 +112,47 @@ def _words(nodes: int, generator: torch.Generator) -> Data:
     return Data(x=x, edge_index=edge_index, y=y)
 
 
+def _embeddings(of: Tensor, generator: torch.Generator, channels: int = 300) -> Tensor:
+    """Dense rows as language models give them: centres that are mixed, a few common directions, noise.
+
+    Args:
+        of: The share that each of several centres has in each row, [rows, centres].
+        generator: What is drawn from.
+        channels: The size of each row.
+    """
+    centres = torch.randn(of.size(1), channels, generator=generator)
+    common = torch.randn(of.size(0), 16, generator=generator) @ torch.randn(16, channels, generator=generator)
+    return of @ centres + common / 4 + torch.randn(of.size(0), channels, generator=generator)
+
+
+def _text(nodes: int, generator: torch.Generator) -> Data:
+    """Words in a row, each joined to the next, some to the third; most words can be of two classes, and the
+    class of the word before tells which."""
+    classes, types = 10, nodes // 4
+    follow = (2.5 * torch.randn(classes, classes, generator=generator)).softmax(dim=1).cumsum(dim=1)
+    drawn, y = torch.rand(nodes, generator=generator), torch.zeros(nodes, dtype=torch.int64)
+    for i in range(1, nodes):
+        y[i] = torch.searchsorted(follow[y[i - 1]], drawn[i]).clamp(max=classes - 1)
+    usual = torch.randint(classes, (types, 2), generator=generator)
+    usual[:classes, 0] = torch.arange(classes)  # each class has a word
+    word = torch.empty(nodes, dtype=torch.int64)
+    for c in range(classes):
+        known = (usual == c).any(dim=1).nonzero().flatten()
+        places = (y == c).nonzero().flatten()
+        word[places] = known[torch.randint(known.numel(), (places.numel(),), generator=generator)]
+    next_to = torch.arange(nodes - 1)
+    third = torch.arange(nodes - 3)[torch.rand(nodes - 3, generator=generator) < 0.4]
+    edge_index = torch.cat([torch.stack([next_to, next_to + 1]), torch.stack([third, third + 3])], dim=1)
+    x = _embeddings(0.3 * F.one_hot(usual, classes).sum(dim=1).float(), generator)[word]
+    return Data(x=x, edge_index=to_undirected(edge_index, num_nodes=nodes), y=y)
+
+
+def _topics(nodes: int, generator: torch.Generator) -> Data:
+    """Documents with embeddings; half of a node's edges lead to its own topic."""
+    edge_index, y = _blocks(nodes, generator, classes=8, alike=0.4)
+    return Data(x=_embeddings(0.2 * F.one_hot(y, 8).float(), generator), edge_index=edge_index, y=y)
+
+
 def _many_classes(nodes: int, generator: torch.Generator) -> Data:
     """Forty classes of unequal sizes."""
     edge_index, y = _blocks(nodes, generator, classes=40, alike=0.7, shares=0.95 ** torch.arange(40.0))
@@ -166,6 +207,8 @@ FAMILIES: dict[str, Callable[[int, torch.Generator], Data]] = {
     "heterophilous": _heterophilous,
     "hubs": _hubs,
     "words": _words,
+    "text": _text,
+    "topics": _topics,
     "many-classes": _many_classes,
     "no-features": _no_features,
     "noisy": _noisy,

@@ -203,7 +203,7 @@ class ProtocolTrainer(CellTrainer):
         if program.recipe is not None:
             return Run(key, program.recipe)
         data = self.graph_for(program.column, program.variant)
-        sizes = sizes_of_split(data, make_split(data, seed=key.seed).train.to(self.device))
+        sizes = sizes_of_split(data, make_split(data, seed=key.seed))
         return Run(key, recipe_by_rule(program.model, sizes))
 
     def _count_largest(self, program: FinalProgram) -> list[ResultRow]:

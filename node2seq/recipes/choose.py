@@ -6,7 +6,7 @@ The values of the rule were chosen on validation nodes; docs/any-graph.md says h
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.graph import adjusted_homophily, labelled_ends
-from node2seq.data.splits import labelled, make_split
+from node2seq.data.splits import Split, labelled, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS, Network
 from node2seq.nn.models.residual import ResidualNetwork
@@ -32,10 +32,12 @@ RECIPES: dict[str, dict[str, dict[str, Recipe]]] = {
 
 _SOURCE = "the rule for any graph, chosen on validation nodes"
 
-# From so many columns on, features are treated as bags of words are.
+# From so many columns on, features that are mostly zeros are treated as bags of words are.
 _WIDE = 256
-# Of edges between training nodes: so few say nothing about the others; from such a homophily on, neighbours
-# are taken to be of one class.
+# Fewer training nodes than this for each class are few labels.
+_FEW = 50
+# Of edges between training and validation nodes: so few say nothing about the others; from such a homophily
+# on, neighbours are taken to be of one class.
 _FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
@@ -49,17 +51,30 @@ class GraphSizes:
         features: Columns of the features.
         classes: Classes; 1 where a number is predicted.
         labels: Training nodes.
-        homophily: That of the edges between training nodes, adjusted for chance. None: there are too few to
-            tell, or the rule does not ask. 0: no outputs are to be smoothed.
+        homophily: That of the edges between training and validation nodes, adjusted for chance. None: there
+            are too few to tell, or the rule does not ask. 0: no outputs are to be smoothed.
+        dense: Whether at least half of the cells of the features are not zero, as in embeddings; False where
+            the rule does not ask.
     """
 
     features: int
     classes: int
     labels: int
     homophily: float | None = None
+    dense: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the features are like bags of words: many columns, mostly zeros."""
+        return self.features >= _WIDE and not self.dense
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether there are few training nodes for each class."""
+        return self.labels < _FEW * self.classes
 
 
-Kind = Literal["narrow", "wide", "wide, homophilous"]
+Kind = Literal["narrow", "wide", "homophilous"]
 
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, homophily=0.0)
@@ -76,7 +91,7 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
         "layer": {},
         "settings": {"lr": 0.003, "weight_decay": 5e-4},
     },
-    "wide, homophilous": {
+    "homophilous": {
         "options": {
             "hidden_channels": 64,
             "num_layers": 2,
@@ -97,32 +112,35 @@ def sizes_of(data: Data | None, rule: str | None = None, seed: int = 0) -> Graph
     Args:
         data: The graph.
         rule: How its nodes are split, as :func:`node2seq.data.make_split` takes it.
-        seed: Which split of that rule: only labels of training nodes are looked at.
+        seed: Which split of that rule: labels of test nodes are not looked at.
     """
     if data is None or not isinstance(data.y, Tensor) or not bool(labelled(data.y).any()):
         return TYPICAL
-    return sizes_of_split(data, make_split(data, rule, seed).train)
+    return sizes_of_split(data, make_split(data, rule, seed))
 
 
-def sizes_of_split(data: Data, train: Tensor) -> GraphSizes:
-    """What the rule looks at where the training nodes are known."""
+def sizes_of_split(data: Data, split: Split) -> GraphSizes:
+    """What the rule looks at where the split is known: labels of test nodes have no part in it."""
     assert isinstance(data.y, Tensor)
     features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
-    # All edges are looked at, so only where the rule asks for it.
-    homophily = _homophily(data, train) if features >= _WIDE else None
-    return GraphSizes(features, outputs, train.numel(), homophily)
+    # All features and all edges are looked at, so only where the rule asks for it.
+    dense = features >= _WIDE and data.x is not None and 2 * int(data.x.count_nonzero()) >= data.x.numel()
+    sizes = GraphSizes(features, outputs, split.train.numel(), dense=dense)
+    if sizes.is_wide or sizes.has_few_labels:
+        sizes = replace(sizes, homophily=_homophily(data, torch.cat([split.train, split.val])))
+    return sizes
 
 
-def _homophily(data: Data, train: Tensor) -> float | None:
-    """The adjusted homophily among training nodes; None where edges are too few to tell, and 0 where targets
+def _homophily(data: Data, known: Tensor) -> float | None:
+    """The adjusted homophily among known nodes; None where edges are too few to tell, and 0 where targets
     are no classes, or where edges have weights, which may be negative, or an order, which may be of time."""
     labels = data.y
     if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point():
         return 0.0
     if data.edge_index is None or any(data.get(name) is not None for name in ("edge_weight", "edge_order")):
         return 0.0
-    y = torch.full_like(labels, -1)
-    y[train] = labels[train]
+    y, known = torch.full_like(labels, -1), known.to(labels.device)
+    y[known] = labels[known]
     source, target = data.edge_index
     ends = labelled_ends(data.edge_index[:, source != target], y)
     return None if ends[0].numel() < _FEWEST_PAIRS else adjusted_homophily(*ends)
@@ -156,12 +174,13 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
 
 
 def kind_of(graph: GraphSizes) -> Kind:
-    """What the rule tells graphs apart by: wide features can be learned by heart; homophily smooths."""
-    if graph.features < _WIDE:
-        return "narrow"
-    if graph.homophily is None or graph.homophily >= _HOMOPHILOUS:
-        return "wide, homophilous"
-    return "wide"
+    """What the rule tells graphs apart by: wide features and few labels can be learned by heart, and where
+    neighbours are alike, they make up for it."""
+    if graph.is_wide and (graph.homophily is None or graph.homophily >= _HOMOPHILOUS):
+        return "homophilous"
+    if graph.has_few_labels and graph.homophily is not None and graph.homophily >= _HOMOPHILOUS:
+        return "homophilous"
+    return "wide" if graph.is_wide else "narrow"
 
 
 def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:

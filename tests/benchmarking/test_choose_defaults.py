@@ -29,7 +29,7 @@ def script(load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(found, "SETS", {"one": "karate", "two": "karate", "three": "karate"})
     monkeypatch.setattr(found, "TWINS", {"one": ("one", "two"), "two": ("one", "two")})
     monkeypatch.setattr(found, "GRAPHS", ("one", "two", "three", "hubs-few"))
-    monkeypatch.setattr(found, "CANDIDATES", {"narrow": CANDIDATES})
+    monkeypatch.setattr(found, "CANDIDATES", {"narrow": CANDIDATES, "homophilous": CANDIDATES})
     monkeypatch.setattr(found, "SWEEP_SEEDS", (100,))
     monkeypatch.setattr(found, "MEASURE_SEEDS", (0, 1))
     return found
@@ -73,6 +73,12 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
     assert all("cross_fitted" in row and "test" not in row for row in rows), "the sweep measured test nodes"
     assert len(command("sweep")) == len(rows), "a run that has a row was trained again"
 
+    swept = len(rows)
+    rows = command("labels", "--only", "hubs-few")
+    assert {row["labels"] for row in rows[swept:]} == set(script.BOUNDARY["labels"])
+    assert {row["model"] for row in rows[swept:]} == {"residual-node2seq", "gcn"}
+    assert all("test" not in row for row in rows), "a boundary was sought on test nodes"
+
     rows = command("measure", "--only", "three")[len(rows) :]
     models = {*(f"residual-{layer}" for layer in script.LAYERS), "gcn"}
     assert {(row["model"], row["seed"]) for row in rows} == {(m, seed) for m in models for seed in (0, 1)}
@@ -91,6 +97,19 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
     assert [line.split(" | ")[0] for line in lines] == ["| three"], "a set without rows has a line"
     own = [row["test"] for row in rows if row["model"] == "residual-node2seq"]
     assert f"{100 * np.mean(own):.1f} ± {100 * np.std(own, ddof=1):.1f}" in lines[0]
+
+
+def test_later_graphs_are_swept_with_the_leading_candidates(
+    script: ModuleType, command: Callable, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(script, "LATER", ("hubs-few",))
+    monkeypatch.setattr(script, "LEADING", 1)
+    command("pack")
+    command("sweep", "--only", "one")
+    rows = command("sweep", "--only", "hubs-few")
+    later = [row["candidate"] for row in rows if row["graph"] == "hubs-few"]
+    scores = {row["candidate"]: row["cross_fitted"] for row in rows if row["graph"] == "one"}
+    assert later == [max(scores, key=scores.__getitem__)]
 
 
 def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script: ModuleType, tmp_path: Path):

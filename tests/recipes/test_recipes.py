@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data import NAMES, make_split
+from node2seq.data import NAMES, Split, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
@@ -63,7 +64,7 @@ def test_every_other_model_takes_the_default(model: str):
 @pytest.mark.parametrize(
     ("features", "homophily", "of_the_layer"),
     [
-        (6, 0.9, {"readout": "ranks"}),
+        (6, 0.9, {"readout": "ranks"}),  # of a homophily that counts only where labels are few
         (5000, 0.1, {}),
         (5000, 0.9, {"readout": "mean", "taps": "depthwise"}),
     ],
@@ -91,33 +92,61 @@ def test_what_a_rule_looks_at_is_read_off_the_graph():
     assert sizes_of(None) == sizes_of(Data(x=torch.zeros(3, 7))) == TYPICAL
 
 
+def _alternating(steps: int, features: int) -> Data:
+    """120 nodes of two classes in turn, each with an edge to the node so many steps on."""
+    everyone = torch.arange(120)
+    edge_index = torch.stack([everyone, (everyone + steps) % 120])
+    return Data(x=torch.zeros(120, features), y=everyone % 2, edge_index=edge_index)
+
+
+def _split(train: Tensor, val: Tensor) -> Split:
+    rest = torch.arange(max(int(train.max()), int(val.max())) + 1, 120)
+    return Split(train, val, rest, rule="", seed=0, test_rest=rest)
+
+
 @pytest.mark.parametrize("name", ["edge_weight", "edge_order"])
 def test_outputs_are_not_smoothed_over_edges_that_carry_something(name: str):
-    y = torch.tensor([0, 1]).repeat(60)
-    edge_index = torch.stack([torch.arange(120), (torch.arange(120) + 2) % 120])
-    data = Data(x=torch.zeros(120, 300), y=y, edge_index=edge_index)
-    assert kind_of(sizes_of(data)) == "wide, homophilous"
+    data = _alternating(2, 300)
+    assert kind_of(sizes_of(data)) == "homophilous"
     data[name] = torch.rand(120)
     assert kind_of(sizes_of(data)) == "wide"
-    numbers = Data(x=data.x, y=torch.rand(120), edge_index=edge_index)
+    numbers = Data(x=data.x, y=torch.rand(120), edge_index=data.edge_index)
     assert kind_of(sizes_of(numbers)) == "wide"
 
 
-def test_homophily_is_that_of_training_nodes_alone():
-    y = torch.tensor([0, 1]).repeat(60)
-    everyone = torch.arange(120)
-    same = torch.stack([everyone, (everyone + 2) % 120])
-    other = torch.stack([everyone, (everyone + 1) % 120])
-    train = torch.arange(80)
-    for edge_index, expected in ((same, 1.0), (other, -1.0)):
-        data = Data(x=torch.zeros(120, 300), y=y, edge_index=edge_index)
-        assert sizes_of_split(data, train).homophily == pytest.approx(expected, abs=0.01)
-        data.y = torch.where(everyone < 80, y, 0)  # labels that training does not know
-        assert sizes_of_split(data, train).homophily == pytest.approx(expected, abs=0.01)
-        assert kind_of(sizes_of_split(data, train)) == ("wide, homophilous" if expected > 0 else "wide")
-        assert sizes_of_split(data, train[:20]).homophily is None, "a homophily of a handful of edges"
-    assert kind_of(GraphSizes(20, 2, 80, 1.0)) == "narrow"
-    assert kind_of(GraphSizes(300, 2, 20, None)) == "wide, homophilous"
+@pytest.mark.parametrize(("steps", "expected"), [(2, 1.0), (1, -1.0)])
+def test_homophily_is_that_of_training_and_validation_nodes_alone(steps: int, expected: float):
+    data = _alternating(steps, 300)
+    split = _split(train=torch.arange(20), val=torch.arange(20, 80))
+    assert sizes_of_split(data, split).homophily == pytest.approx(expected, abs=0.01)
+    assert isinstance(data.y, Tensor)
+    data.y = torch.where(torch.arange(120) < 80, data.y, 0)  # what only test nodes would tell
+    assert sizes_of_split(data, split).homophily == pytest.approx(expected, abs=0.01)
+    assert kind_of(sizes_of_split(data, split)) == ("homophilous" if expected > 0 else "wide")
+    few = _split(train=torch.arange(20), val=torch.arange(20, 25))
+    assert sizes_of_split(data, few).homophily is None, "a homophily of a handful of edges"
+
+
+def test_few_labels_lean_on_neighbours_that_are_alike():
+    few, many = GraphSizes(20, 2, labels=99, homophily=0.9), GraphSizes(20, 2, labels=100, homophily=0.9)
+    assert (kind_of(few), kind_of(many)) == ("homophilous", "narrow")
+    assert kind_of(GraphSizes(20, 2, 10, homophily=0.1)) == "narrow", "neighbours that differ are no help"
+    assert kind_of(GraphSizes(20, 2, 10, homophily=None)) == "narrow", "nobody knows whether they are alike"
+    assert kind_of(GraphSizes(300, 2, 20, homophily=None)) == "homophilous"
+    split = _split(train=torch.arange(60), val=torch.arange(60, 90))
+    assert kind_of(sizes_of_split(_alternating(2, 20), split)) == "homophilous"
+    assert kind_of(sizes_of_split(_alternating(1, 20), split)) == "narrow"
+
+
+def test_embeddings_are_no_bags_of_words():
+    split = _split(train=torch.arange(60), val=torch.arange(60, 90))
+    data = _alternating(1, 300)
+    assert data.x is not None
+    data.x[:, :149] = 1.0
+    assert kind_of(sizes_of_split(data, split)) == "wide"
+    data.x[:, :150] = 1.0
+    assert sizes_of_split(data, split).dense
+    assert kind_of(sizes_of_split(data, split)) == "narrow"
 
 
 def test_a_graph_of_ones_own_takes_the_entry_for_any_graph():
