@@ -66,7 +66,7 @@ CROSS_FITTED = (SWEEP, LABELS)
 HEADING = "## What came out"
 FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
 # Homophilous families, and the labels of each class with which the choices of two kinds are compared.
-BOUNDARY = {"graphs": ("hubs", "noisy", "topics"), "labels": (10, 20, 50, 100)}
+BOUNDARY = {"graphs": ("hubs", "noisy", "topics", "many-classes"), "labels": (10, 20, 50, 100)}
 
 _SHAPES: dict[str, dict[str, Any]] = {
     "max-deep": {"hidden_channels": 64, "num_layers": 4},
@@ -438,7 +438,30 @@ def page(rows: Rows) -> str:
     )
     lines.append("|---" * (len(titles) + 6) + "|")
     lines += ["| " + " | ".join(figures.cells()) + " |" for figures in found]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *label_lines(rows)]) + "\n"
+
+
+def label_lines(rows: Rows) -> list[str]:
+    """What more and more labels change, as Markdown."""
+    by_run: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for row in rows.known:
+        if row["stage"] == LABELS:
+            values = by_run.setdefault((row["graph"], row["labels"]), {})
+            values.setdefault(row["candidate"], []).append(row.get("cross_fitted", 0.0))
+    tried = [chosen(rows, "narrow"), chosen(rows, "homophilous"), "default"]
+    cells = [
+        (f"{graph} | {labels}", [f"{100 * float(np.mean(values[name])):.1f}" for name in tried])
+        for (graph, labels), values in sorted(by_run.items())
+        if set(tried) <= set(values)
+    ]
+    return [
+        "Validation figures in % of homophilous graphs with more and more labels, "
+        f"mean over {len(SWEEP_SEEDS)} splits:",
+        "",
+        "| graph | labels of each class | as a narrow graph | as a homophilous one | `gcn` |",
+        "|---|---|---|---|---|",
+        *(f"| {run} | " + " | ".join(values) + " |" for run, values in cells),
+    ]
 
 
 def show(rows: Rows, into: Path | None) -> None:
