@@ -45,7 +45,7 @@ from node2seq.train.settings import Recipe, TrainSettings
 SETS = {"cora": "cora-r", "citeseer": "citeseer-r", "photo": "amazon-r"}
 SETS |= {name: name for name in ("chameleon", "squirrel", "actor", "cornell", "texas", "wisconsin")}
 # Graphs that were added when the rule had begun to look at zeros and at few labels.
-LATER = ("text", "topics", "topics-few", "noisy-few", "hubs-few")
+LATER = ("text", "topics", "topics-few", "noisy-few", "hubs-few", "heterophilous-few", "grid-few")
 # All that the candidates are tried on.
 GRAPHS = (*dict.fromkeys((*SETS, *FAMILIES, "words-few", *LATER)),)
 # How many candidates are tried on later graphs: those that are least behind on the others.
