@@ -34,8 +34,8 @@ _SOURCE = "the rule for any graph, chosen on validation nodes"
 
 # From so many columns on, features that are mostly zeros are treated as bags of words are.
 _WIDE = 256
-# Fewer training nodes than this are few labels.
-_FEW = 500
+# Few labels are fewer than so many, and a smaller share of all nodes.
+_FEW, _SMALL_SHARE = 500, 0.2
 # Of edges between training and validation nodes: so few say nothing about the others; from such a homophily
 # on, neighbours are taken to be of one class.
 _FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
@@ -51,6 +51,7 @@ class GraphSizes:
         features: Columns of the features.
         classes: Classes; 1 where a number is predicted.
         labels: Training nodes.
+        nodes: All nodes.
         homophily: That of the edges between training and validation nodes, adjusted for chance. None: there
             are too few to tell, or the rule does not ask. 0: no outputs are to be smoothed.
         dense: Whether at least half of the cells of the features are not zero, as in embeddings; False where
@@ -60,6 +61,7 @@ class GraphSizes:
     features: int
     classes: int
     labels: int
+    nodes: int
     homophily: float | None = None
     dense: bool = False
 
@@ -70,14 +72,14 @@ class GraphSizes:
 
     @property
     def has_few_labels(self) -> bool:
-        """Whether so few labels can be learned by heart."""
-        return self.labels < _FEW
+        """Whether labels can be learned by heart, and most nodes have none."""
+        return self.labels < min(_FEW, _SMALL_SHARE * self.nodes)
 
 
 Kind = Literal["narrow", "wide", "homophilous"]
 
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
-TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, homophily=0.0)
+TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, nodes=2000, homophily=0.0)
 
 # What the sweep chose for each kind; "layer": for Node2SeqConv alone.
 _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
@@ -125,7 +127,7 @@ def sizes_of_split(data: Data, split: Split) -> GraphSizes:
     features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
     # All features and all edges are looked at, so only where the rule asks for it.
     dense = features >= _WIDE and data.x is not None and 2 * int(data.x.count_nonzero()) >= data.x.numel()
-    sizes = GraphSizes(features, outputs, split.train.numel(), dense=dense)
+    sizes = GraphSizes(features, outputs, split.train.numel(), data.y.size(0), dense=dense)
     if sizes.is_wide or sizes.has_few_labels:
         sizes = replace(sizes, homophily=_homophily(data, torch.cat([split.train, split.val])))
     return sizes

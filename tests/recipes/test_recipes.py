@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -72,13 +74,13 @@ def test_every_other_model_takes_the_default(model: str):
 def test_residual_blocks_are_trained_by_one_rule_whatever_is_inside(
     model: str, features: int, homophily: float, of_the_layer: dict[str, str]
 ):
-    sizes = GraphSizes(features, classes=5, labels=600, homophily=homophily)
+    sizes = GraphSizes(features, classes=5, labels=600, nodes=1000, homophily=homophily)
     recipe = recipe_for(model, sizes=sizes)
     complete(model, recipe.options, "recipe")
     ours = recipe_for("residual-node2seq", sizes=sizes)
     assert recipe.settings == ours.settings
     assert ours.options == {**recipe.options, **of_the_layer}
-    assert recipe != recipe_for(model, sizes=GraphSizes(5006 - features, classes=5, labels=600))
+    assert recipe != recipe_for(model, sizes=replace(sizes, features=5006 - features, homophily=None))
     assert ("smoothing" in recipe.options) == (features == 5000 and homophily > 0.5)
     assert recipe.settings.patience is not None
 
@@ -86,7 +88,8 @@ def test_residual_blocks_are_trained_by_one_rule_whatever_is_inside(
 def test_what_a_rule_looks_at_is_read_off_the_graph():
     y = torch.tensor([0, 1, 2, -1, 0, 1, 2, 2, 1, 0, 1])
     data = Data(x=torch.zeros(11, 7), y=y, edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    assert sizes_of(data) == GraphSizes(features=7, classes=3, labels=make_split(y).train.numel())
+    labels = make_split(y).train.numel()
+    assert sizes_of(data) == GraphSizes(features=7, classes=3, labels=labels, nodes=11)
     data.train_mask, data.val_mask, data.test_mask = y == 2, y == 1, y == 0
     assert sizes_of(data).labels == 3
     assert sizes_of(None) == sizes_of(Data(x=torch.zeros(3, 7))) == TYPICAL
@@ -128,12 +131,14 @@ def test_homophily_is_that_of_training_and_validation_nodes_alone(steps: int, ex
 
 
 def test_few_labels_lean_on_neighbours_that_are_alike():
-    few, many = GraphSizes(20, 2, labels=499, homophily=0.9), GraphSizes(20, 2, labels=500, homophily=0.9)
-    assert (kind_of(few), kind_of(many)) == ("homophilous", "narrow")
-    assert kind_of(GraphSizes(20, 2, 10, homophily=0.1)) == "narrow", "neighbours that differ are no help"
-    assert kind_of(GraphSizes(20, 2, 10, homophily=None)) == "narrow", "nobody knows whether they are alike"
-    assert kind_of(GraphSizes(300, 2, 20, homophily=None)) == "homophilous"
-    split = _split(train=torch.arange(60), val=torch.arange(60, 90))
+    few = GraphSizes(20, 2, labels=499, nodes=10_000, homophily=0.9)
+    assert kind_of(few) == "homophilous"
+    assert kind_of(replace(few, labels=500)) == "narrow"
+    assert kind_of(replace(few, nodes=2495)) == "narrow", "a fifth of all nodes is no small share"
+    assert kind_of(replace(few, homophily=0.1)) == "narrow", "neighbours that differ are no help"
+    assert kind_of(replace(few, homophily=None)) == "narrow", "nobody knows whether they are alike"
+    assert kind_of(replace(few, homophily=None, features=300)) == "homophilous"
+    split = _split(train=torch.arange(20), val=torch.arange(20, 90))
     assert kind_of(sizes_of_split(_alternating(2, 20), split)) == "homophilous"
     assert kind_of(sizes_of_split(_alternating(1, 20), split)) == "narrow"
 
