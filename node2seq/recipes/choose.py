@@ -84,9 +84,9 @@ TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, nodes=2000, homophil
 # What the sweep chose for each kind; "layer": for Node2SeqConv alone.
 _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": {
-        "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.2, "input_dropout": 0.2},
-        "layer": {},
-        "settings": {"lr": 0.01, "weight_decay": 0.0, "averaging": 0.97},
+        "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.5, "input_dropout": 0.0},
+        "layer": {"readout": "ranks"},
+        "settings": {"lr": 0.003, "weight_decay": 1e-4},
     },
     "wide": {
         "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},

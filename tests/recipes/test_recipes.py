@@ -66,7 +66,7 @@ def test_every_other_model_takes_the_default(model: str):
 @pytest.mark.parametrize(
     ("features", "homophily", "of_the_layer"),
     [
-        (6, 0.9, {}),  # a homophily that would count if labels were few
+        (6, 0.9, {"readout": "ranks"}),  # a homophily that would count if labels were few
         (5000, 0.1, {}),
         (5000, 0.9, {"readout": "mean", "taps": "depthwise"}),
     ],
