@@ -31,6 +31,7 @@ from node2seq.data.graph import estimate
 from node2seq.data.schema import make_schema
 from node2seq.data.splits import REGRESSION
 from node2seq.data.store import JOURNAL, MANIFEST, StoredGraph, write_manifest
+from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
 from node2seq.storage import (
     LOCK_FILES,
@@ -356,8 +357,6 @@ def _summary(job: Job) -> dict[str, Any]:
 def _count_rows(table: Table) -> int:
     """How many rows a table has; of text, an estimate by its first lines."""
     if table.kind == "Parquet":
-        import polars as pl
-
         return sum(int(pl.scan_parquet(file).select(pl.len()).collect().item()) for file in table.files)
     with table.files[0].open("rb") as file:
         start = file.read(2**16)

@@ -17,17 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, first_few, subject
+from node2seq.data.tabular import MISSING, as_text, first_few, pl, subject
 from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 #: A column of more different texts is left out.
 MOST_CATEGORIES = 256
@@ -102,8 +98,6 @@ def choose_encoding(
 
 def _seconds(column: pl.Series, title: str) -> pl.Series:
     """A column of dates and timestamps in seconds since 1970, with nulls for missing cells."""
-    import polars as pl
-
     return pl.Series(column.name, read_times(column, title, "date").values).fill_nan(None)
 
 
@@ -203,8 +197,6 @@ def encode(
 
 def read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
     """Columns of finite numbers, without any missing, [rows, columns], float32."""
-    import polars as pl
-
     out = np.empty((frame.height, frame.width), dtype=np.float32)
     for place, column in enumerate(frame):
         is_number = column.dtype == pl.Boolean or column.dtype.is_numeric()
@@ -260,8 +252,6 @@ def as_numbers(
     ``strict``, which says why, it has to be. ``decimal_comma_known``: whether a comma precedes the decimals;
     None: as the cells tell.
     """
-    import polars as pl
-
     if column.dtype == pl.Boolean or column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
     if column.dtype == pl.String:
@@ -313,8 +303,6 @@ def plain_numbers(text: pl.Series, decimal_comma_known: bool | None = None) -> p
 
 def decimal_comma(column: pl.Series, title: str) -> str | None:
     """A cell that shows that commas precede decimals in a column of text; None if they do not."""
-    import polars as pl
-
     return _decimal_comma_in(as_text(column, title)) if column.dtype == pl.String else None
 
 
@@ -411,8 +399,6 @@ def _category(
 def _onehot(
     cells: pl.Series, column: dict[str, Any], title: str, *, trained: bool
 ) -> tuple[np.ndarray, list[str]]:
-    import polars as pl
-
     text = as_text(cells, title)
     absent = [word for word in text.drop_nulls().unique().to_list() if word.lower() in NO_CATEGORY]
     # A word for a missing cell is a category where the training had it as one.

@@ -24,12 +24,12 @@ from node2seq.data.graph import (
 from node2seq.data.reading import ReadReport, from_frames
 from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import CLASSIFICATION, REGRESSION, Split, kind_of_labels, labelled, masks_of
+from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
 from node2seq.storage import write_bytes
 
 if TYPE_CHECKING:
     import networkx as nx
-    import polars as pl
 
 
 def from_pyg(data: Data, *, directed: bool = False) -> Data:
@@ -133,8 +133,6 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     and ``order`` where edges carry them. Nodes: ``id``, ``label`` (null where unlabelled), ``split`` if one
     is given or the graph has masks, and the features f0, f1, …
     """
-    import polars as pl
-
     assert data.edge_index is not None
     assert data.x is not None
     held = data.to_dict()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from node2seq.data.encoding import LARGEST, NO_CATEGORY, as_numbers, plain_numbers
-from node2seq.data.tabular import MISSING, as_text, first_few, subject
+from node2seq.data.tabular import MISSING, as_text, first_few, pl, subject
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 _PARTS = {
     "train": ("train", "training"),
@@ -68,8 +64,6 @@ def choose_task(column: pl.Series, title: str, notes: list[str], count: int | No
         notes: Gets what was chosen, if it may surprise.
         count: How many labelled nodes there are, if the column lists each different cell once.
     """
-    import polars as pl
-
     text = as_text(column, title)
     text = plain_numbers(text.set(text.str.to_lowercase().is_in(MISSING), None).drop_nulls())
     numbers = text.cast(pl.Float64, strict=False).unique().sort()
@@ -230,8 +224,6 @@ def read_labels(
         task: What is predicted; None: as the column looks.
         separator: What separates several labels in a cell.
     """
-    import polars as pl
-
     if frame.width > 1:
         return read_label_columns(frame, title, notes)
     column = frame.to_series()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from node2seq.data.tabular import (
     first_few,
     missing_column,
     open_table,
+    pl,
     subject,
     table_of,
     weight_column,
@@ -44,9 +45,6 @@ from node2seq.data.tabular import (
 from node2seq.data.temporal import check_future, describe_order, read_order, split_by_time
 from node2seq.data.times import Times, read_times
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -365,8 +363,6 @@ def _edge_numbers(
     edges: LazyTable, source: str, target: str, nodes: NodeTable | None
 ) -> tuple[np.ndarray, pl.Series]:
     """The edges as node numbers [2, E], and the nodes' ids."""
-    import polars as pl
-
     ids = None if nodes is None else node_ids(nodes)
     frame = edges.read([source, target])
     if frame.height == 0 and ids is None:
@@ -389,8 +385,6 @@ def _edge_numbers(
 
 
 def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
-    import polars as pl
-
     unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
     names = pl.concat(unknown).unique(maintain_order=True).to_list()
     which = subject(names, "id {} is", "{} ids ({}) are")

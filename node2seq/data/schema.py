@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,14 +24,12 @@ from node2seq.data.tabular import (
     first_few,
     missing_column,
     normalized_name,
+    pl,
     quoted,
     subject,
 )
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _SCHEMA_FORMAT = 1
 # Where more columns are not used, they are described together.

@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from node2seq.data.parquet import is_damaged
+from node2seq.environment import LateModule
 from node2seq.errors import Node2SeqError
 from node2seq.storage import read_errors
 
 if TYPE_CHECKING:
     import polars as pl
+else:
+    pl = LateModule("polars")
 
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _FORMATS = {
@@ -132,8 +135,6 @@ def _check_content(title: str, kind: str, start: bytes) -> None:
 def _open_text(
     title: str, content: Path | bytes, start: bytes, kind: str, delimiter: str | None
 ) -> LazyTable:
-    import polars as pl
-
     names, separator = _text_columns(title, start, kind, delimiter)
 
     def read(columns: Sequence[str]) -> pl.DataFrame:
@@ -226,8 +227,6 @@ def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqErro
 
 
 def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
-    import polars as pl
-
     broken = _damaged(title, "Parquet")
 
     def source() -> Path | io.BytesIO:
@@ -287,8 +286,6 @@ def _open_npz(title: str, content: Path | bytes) -> LazyTable:
 
 def table_of(frame: Any, title: str) -> LazyTable:
     """A polars or pandas DataFrame, or a mapping of names to columns, as a table."""
-    import polars as pl
-
     if isinstance(frame, pl.DataFrame):
         return LazyTable(title, frame.columns, lambda names: frame.select(names))
     if hasattr(frame, "columns") and hasattr(frame, "to_dict"):  # pandas, without importing it
@@ -304,8 +301,6 @@ def table_of(frame: Any, title: str) -> LazyTable:
 
 
 def _table_of_columns(title: str, columns: Mapping[str, Any]) -> LazyTable:
-    import polars as pl
-
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         short, long = min(lengths, key=lengths.__getitem__), max(lengths, key=lengths.__getitem__)
@@ -322,8 +317,6 @@ def _table_of_columns(title: str, columns: Mapping[str, Any]) -> LazyTable:
 
 
 def _series(name: str, values: Any) -> pl.Series:
-    import polars as pl
-
     if isinstance(values, pl.Series):
         return values.alias(name)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
@@ -401,8 +394,6 @@ def as_text(series: pl.Series, title: str) -> pl.Series:
     Whole numbers read the same in every format: a float column of whole numbers, which other tools make of
     integers with gaps, gives 7, not 7.0.
     """
-    import polars as pl
-
     kind = series.dtype
     if kind == pl.String:
         # Most ids have no blanks, and checking is cheaper than copying them all.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.splits import split_in_order
+from node2seq.data.tabular import pl
 from node2seq.data.times import Kind, Times, check_complete, on_one_scale, read_times
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def read_order(column: pl.Series, title: str, kind: Kind | None) -> Times:

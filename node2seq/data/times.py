@@ -7,15 +7,12 @@ A number stays what it is: a year, a count, Unix seconds or milliseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, first_few
+from node2seq.data.tabular import MISSING, as_text, first_few, pl
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Kind = Literal["date", "number"]
 _ISO = (
@@ -50,8 +47,6 @@ class Times:
 
 def holds_dates(column: pl.Series) -> bool:
     """Whether at least half of the cells that are not missing are dates or timestamps."""
-    import polars as pl
-
     if column.dtype in (pl.Date, pl.Datetime):
         return True
     if column.dtype != pl.String:
@@ -68,8 +63,6 @@ def read_times(column: pl.Series, title: str, kind: Kind | None = None) -> Times
         title: What the table is called in an error.
         kind: What the column held in training.
     """
-    import polars as pl
-
     if column.dtype in (pl.Date, pl.Datetime):
         found = Times(_seconds(column), "date")
     elif column.dtype.is_numeric():
@@ -115,8 +108,6 @@ def _unix_unit(values: np.ndarray) -> float | None:
 
 
 def _read_text(text: pl.Series, title: str) -> Times:
-    import polars as pl
-
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.null_count() == text.null_count():
         return Times(numbers.fill_null(np.nan).to_numpy().copy(), "number")
@@ -139,16 +130,12 @@ def _without_missing(column: pl.Series, title: str) -> pl.Series:
 
 def _seconds(dates: pl.Series) -> np.ndarray:
     """Dates or timestamps as seconds since 1970, NaN where one is missing."""
-    import polars as pl
-
     micro = dates.cast(pl.Datetime("us")).dt.epoch("us") if dates.dtype == pl.Date else dates.dt.epoch("us")
     return micro.cast(pl.Float64).fill_null(np.nan).to_numpy() / 1e6
 
 
 def _offset(zones: pl.Series) -> np.ndarray:
     """Seconds by which each zone is ahead of UTC; 0 where there is none."""
-    import polars as pl
-
     digits = zones.str.extract(r"([+-]\d{2})").cast(pl.Float64).fill_null(0.0).to_numpy()
     minutes = zones.str.extract(r"[+-]\d{2}:?(\d{2})").cast(pl.Float64).fill_null(0.0).to_numpy()
     behind = zones.str.starts_with("-").fill_null(value=False).to_numpy()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +23,9 @@ from node2seq.data.encoding import (
     decimal_comma,
     plain_numbers,
 )
-from node2seq.data.tabular import MISSING, as_text, first_few
+from node2seq.data.tabular import MISSING, as_text, first_few, pl
 from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass
@@ -86,8 +83,6 @@ class _Seen:
 
     def add(self, column: pl.Series, title: str, *, forced: bool) -> None:
         """Take in a chunk."""
-        import polars as pl
-
         before, self.rows = self.rows, self.rows + len(column)
         if column.dtype.is_temporal():
             self.has_dates = True
@@ -251,8 +246,6 @@ class ColumnChooser:
 
 def widths_of(first: pl.DataFrame, title: str) -> dict[str, int]:
     """The columns that hold lists of numbers, and how many numbers a list has, from the first rows."""
-    import polars as pl
-
     found = {}
     for column in first:
         if isinstance(column.dtype, pl.Array):
@@ -269,8 +262,6 @@ def widths_of(first: pl.DataFrame, title: str) -> dict[str, int]:
 
 def flat(frames: Iterable[pl.DataFrame], widths: Mapping[str, int], title: str) -> Iterable[pl.DataFrame]:
     """Chunks in which each list of numbers is a column for each number: x0, x1, …"""
-    import polars as pl
-
     row = 0
     for frame in frames:
         parts = []

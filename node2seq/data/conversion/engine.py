@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from node2seq.data.tabular import LazyTable, table_format, text_columns
+from node2seq.data.tabular import LazyTable, pl, table_format, text_columns
 from node2seq.errors import Node2SeqError
 from node2seq.storage import DiskFullError, replacing_path
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Report = Callable[[float], None]
 # Rows of a part that is worked on at once.
@@ -235,8 +232,6 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 def chunks_of(files: Sequence[Path], columns: Sequence[str], rows: int = CHUNK) -> Iterator[pl.DataFrame]:
     """The rows of Parquet files in their order, so many at a time."""
-    import polars as pl
-
     for file in files:
         table, start = pl.scan_parquet(file).select(columns), 0
         while (part := table.slice(start, rows).collect()).height:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from node2seq.data.conversion.columns import widths_of
 from node2seq.data.conversion.engine import Engine, Report, Table, chunks_of, literal
 from node2seq.data.splits import CLASSIFICATION, REGRESSION
-from node2seq.data.tabular import find_column, missing_column, weight_column
+from node2seq.data.tabular import find_column, missing_column, pl, weight_column
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 
@@ -192,8 +192,6 @@ def _is_half(table: Table, columns: Sequence[str]) -> bool:
     """Whether all feature columns of Parquet files hold numbers of 16 bits."""
     if table.kind != "Parquet":
         return False
-    import polars as pl
-
     schema = pl.read_parquet_schema(table.files[0])
     kinds = [schema[name] for name in columns]
     inner = [kind.inner if isinstance(kind, pl.Array | pl.List) else kind for kind in kinds]

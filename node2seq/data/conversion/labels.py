@@ -20,7 +20,7 @@ from node2seq.data.labels import (
 )
 from node2seq.data.splits import CLASSIFICATION, REGRESSION
 from node2seq.data.store import PARTS, write_array
-from node2seq.data.tabular import MISSING, as_text, first_few
+from node2seq.data.tabular import MISSING, as_text, first_few, pl
 from node2seq.errors import Node2SeqError
 
 _MOST_CLASSES = 10_000
@@ -51,8 +51,6 @@ def read_labels(job: Job, report: Report) -> dict[str, Any]:
 
 
 def _choose_labels(job: Job, engine: Engine, label: str) -> dict[str, Any]:
-    import polars as pl
-
     table, title = job.table, job.nodes.title
     limit = _MOST_CLASSES + 1
     cells = f"SELECT {table.text_of(label)} AS cell FROM {table.sql}"
@@ -102,8 +100,6 @@ def _check_numbers(job: Job, engine: Engine, label: str) -> None:
 
 
 def _label_chunks(job: Job, label: str, about: dict[str, Any]) -> Iterator[np.ndarray]:
-    import polars as pl
-
     names = pl.Series(about["names"], dtype=pl.String)
     for frame in chunks_of(job.table.files, [label]):
         if about["task"] == REGRESSION:
@@ -127,8 +123,6 @@ def _check_split_words(job: Job, engine: Engine, split: str) -> None:
 
 
 def _split_chunks(job: Job, split: str) -> Iterator[np.ndarray]:
-    import polars as pl
-
     numbers = {word: PARTS.index(part) + 1 for word, part in PART_OF.items()}
     for frame in chunks_of(job.table.files, [split]):
         text = as_text(frame[split], job.nodes.title).str.to_lowercase()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from node2seq.data.conversion.engine import CHUNK, Report, chunks_of, literal, q
 from node2seq.data.conversion.job import DTYPES, Job, reported
 from node2seq.data.encoding import Encoding, encode, width
 from node2seq.data.store import write_array
-from node2seq.data.tabular import subject
+from node2seq.data.tabular import pl, subject
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _MOST_NODES = 2**31 - 1
 
@@ -77,8 +74,6 @@ def sort_ids(job: Job, report: Report) -> dict[str, Any]:
 
 def _ordered_nodes(job: Job, path: Path) -> Iterator[np.ndarray]:
     """The nodes in the order of their ids, none of which may occur twice."""
-    import polars as pl
-
     last: str | None = None
     for frame in chunks_of([path], ["node", "id"], CHUNK):
         ids = frame["id"]
@@ -92,8 +87,6 @@ def _ordered_nodes(job: Job, path: Path) -> Iterator[np.ndarray]:
 
 
 def _id_chunks(job: Job) -> Iterator[pl.Series]:
-    import polars as pl
-
     for frame in chunks_of([job.work / "ids.parquet"], ["id"], CHUNK):
         yield frame["id"].cast(pl.String)
 
