@@ -69,7 +69,7 @@ def choose_encoding(
         is_date = column.dtype.is_temporal()
         numbers = None if forced or is_date else as_numbers(column, title)
         is_time = numbers is None and not forced and holds_dates(column)
-        numbers = _seconds(column, title) if is_time else numbers
+        numbers = seconds_of(column, title) if is_time else numbers
         if numbers is None:
             chosen = _category(column, title, fill, forced=forced, wanted=name in wanted)
             if chosen is None:
@@ -96,7 +96,7 @@ def choose_encoding(
     return encoding
 
 
-def _seconds(column: pl.Series, title: str) -> pl.Series:
+def seconds_of(column: pl.Series, title: str) -> pl.Series:
     """A column of dates and timestamps in seconds since 1970, with nulls for missing cells."""
     return pl.Series(column.name, read_times(column, title, "date").values).fill_nan(None)
 
@@ -169,7 +169,7 @@ def encode(
         cells = frame[name]
         if column["kind"] != "category":
             numbers = (
-                _seconds(cells, title)
+                seconds_of(cells, title)
                 if column["kind"] == "time"
                 else as_numbers(
                     cells,
@@ -244,13 +244,20 @@ def _columns(encoding: Encoding) -> Iterator[dict[str, Any]]:
 
 
 def as_numbers(
-    column: pl.Series, title: str, *, strict: str | None = None, decimal_comma_known: bool | None = None
+    column: pl.Series,
+    title: str,
+    *,
+    strict: str | None = None,
+    decimal_comma_known: bool | None = None,
+    before: int = 0,
+    instead: str = "",
 ) -> pl.Series | None:
     """The column as float64 with nulls for missing cells, or None if it holds categories.
 
     A column with numbers in at least half of its cells is numeric: its other cells are errors. With
     ``strict``, which says why, it has to be. ``decimal_comma_known``: whether a comma precedes the decimals;
-    None: as the cells tell.
+    None: as the cells tell. ``before``: how many rows of the table come before these.
+    ``instead``: what else than correcting a cell the user can do.
     """
     if column.dtype == pl.Boolean or column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
@@ -271,13 +278,13 @@ def as_numbers(
         return numbers.fill_nan(None)
     if strict is None and 2 * len(wrong) > given:
         return None
-    row = int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
+    row = before + int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
     raise Node2SeqError(
         title,
         f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; "
         + (strict or "most other cells are"),
         "Correct it"
-        + ("" if strict else f", or say categorical={column.name} (--categorical {column.name})"),
+        + (instead if strict else f", or say categorical={column.name} (--categorical {column.name})"),
     )
 
 
@@ -360,15 +367,18 @@ def _filled(numbers: pl.Series, column: dict[str, Any], title: str, *, trained: 
 
 
 def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqError:
-    row = int(missing.arg_max() or 0) + 1
-    count = int(missing.sum())
-    cells = "1 cell is" if count == 1 else f"{count} cells are"
+    words = missing_cells(int(missing.sum()), int(missing.arg_max() or 0) + 1)
     return Node2SeqError(
         title,
-        f"column {missing.name!r}: {cells} missing, the first in row {row}",
+        f"column {missing.name!r}: {words}",
         "Fill them with fill='mean' or a number (--fill mean)"
         + ("" if trained else ", or leave the column out (--ignore)"),
     )
+
+
+def missing_cells(count: int, row: int) -> str:
+    """What to say of so many missing cells."""
+    return f"{'1 cell is' if count == 1 else f'{count} cells are'} missing, the first in row {row}"
 
 
 def _category(
@@ -416,7 +426,7 @@ def _onehot(
 
 
 # A column of which so many cells are zero stays a column of zeros and a few numbers: it is not shifted.
-MOSTLY_ZERO = 0.5
+_MOSTLY_ZERO = 0.5
 
 
 def scale_of(values: np.ndarray) -> tuple[float, float]:
@@ -429,14 +439,26 @@ def scale_of(values: np.ndarray) -> tuple[float, float]:
         values: The numbers of the column, without missing ones.
     """
     values = values.astype(np.float64, copy=False)
-    if not values.size or ((values == 0) | (values == 1)).all():
+    if not values.size:
         return 0.0, 1.0
-    if (values == 0).mean() >= MOSTLY_ZERO:
-        return 0.0, float(np.abs(values).max())
-    mean, deviation = float(values.mean()), float(values.std())
-    # Equal numbers differ from their mean by a rounding at most.
-    is_constant = deviation <= 1e-12 * max(abs(mean), 1e-300)
-    return mean, 1.0 if is_constant else deviation
+    is_binary, zeros = bool(((values == 0) | (values == 1)).all()), float((values == 0).mean())
+    return choose_scale(
+        is_binary, zeros, float(np.abs(values).max()), float(values.mean()), float(values.std())
+    )
+
+
+def choose_scale(
+    is_binary: bool, zeros: float, largest: float, mean: float, deviation: float
+) -> tuple[float, float]:
+    """The same by what is known of a column: the share of its zeros, its largest size, mean and deviation."""
+    if is_binary:
+        return 0.0, 1.0
+    return (0.0, largest) if zeros >= _MOSTLY_ZERO else (mean, deviation_or_one(mean, deviation))
+
+
+def deviation_or_one(mean: float, deviation: float) -> float:
+    """A standard deviation to divide by; 1 for equal numbers, which differ from their mean by a rounding."""
+    return deviation if deviation > 1e-12 * max(abs(mean), 1e-300) else 1.0
 
 
 def standardize(x: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from node2seq.data.graph import clean_edges, connected_components
 from node2seq.data.rawformats import READERS
 from node2seq.data.schema import schema_of_matrix
 from node2seq.data.sources import Say, find
+from node2seq.data.splits import PARTS
 from node2seq.errors import Node2SeqError
 
 
@@ -66,7 +67,7 @@ def load(
     data = Data(x=x, edge_index=edge_index, y=y, name=name, split_rule=column.rule, source=found.source)
     data.schema = schema_of_matrix(x.size(1), dataset.facts.classes, directed=directed and dataset.directed)
     if column.rule == "fixed" and raw.fixed is not None:
-        for part, nodes in zip(("train", "val", "test"), raw.fixed, strict=True):
+        for part, nodes in zip(PARTS, raw.fixed, strict=True):
             mask = torch.zeros(x.size(0), dtype=torch.bool)
             mask[torch.from_numpy(nodes)] = True
             data[f"{part}_mask"] = mask

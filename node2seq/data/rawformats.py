@@ -57,19 +57,19 @@ class _PlanetoidUnpickler(pickle.Unpickler):
     """Allows only the names that Planetoid's files use; any other name is an error."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("scipy.sparse.csr", "csr_matrix"):
-            return _CsrMatrix
-        if (module, name) == ("numpy.core.multiarray", "_reconstruct"):
-            return np.ndarray.__reduce__(np.empty(0))[0]  # its home moved in numpy 2; the function did not
-        if (module, name) == ("numpy", "ndarray"):
-            return np.ndarray
-        if (module, name) == ("numpy", "dtype"):
-            return np.dtype
-        if (module, name) == ("collections", "defaultdict"):
-            return defaultdict
-        if module in ("__builtin__", "builtins") and name == "list":
-            return list
-        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a Planetoid file")
+        allowed = {
+            "scipy.sparse.csr.csr_matrix": _CsrMatrix,
+            # Its home moved in numpy 2; the function did not.
+            "numpy.core.multiarray._reconstruct": np.ndarray.__reduce__(np.empty(0))[0],
+            "numpy.ndarray": np.ndarray,
+            "numpy.dtype": np.dtype,
+            "collections.defaultdict": defaultdict,
+            "__builtin__.list": list,
+            "builtins.list": list,
+        }
+        if f"{module}.{name}" not in allowed:
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a Planetoid file")
+        return allowed[f"{module}.{name}"]
 
 
 def _planetoid(files: Files) -> RawGraph:

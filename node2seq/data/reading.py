@@ -20,6 +20,7 @@ from node2seq.data.schema import (
     ReadOptions,
     check_schema,
     describe_columns,
+    edge_ends,
     id_column,
     if_there,
     label_separator,
@@ -33,7 +34,6 @@ from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION
 from node2seq.data.tabular import (
     LazyTable,
-    find_column,
     first_few,
     missing_column,
     open_table,
@@ -42,8 +42,7 @@ from node2seq.data.tabular import (
     table_of,
     weight_column,
 )
-from node2seq.data.temporal import check_future, describe_order, read_order, split_by_time
-from node2seq.data.times import Times, read_times
+from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
 from node2seq.errors import Node2SeqError
 
 
@@ -165,7 +164,9 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     """Check the columns' names first, then read nodes and edges."""
     schema = None if options.schema is None else check_schema(options.schema)
     directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
-    source, target = _ends(edges, options, {} if schema is None else schema["columns"])
+    own = {} if schema is None else schema["columns"]
+    ends = (getattr(options, end) or if_there(own.get(end), edges) for end in ("source", "target"))
+    source, target = edge_ends(edges, *ends)
     notes: list[str] = []
     warnings: list[str] = []
     carried = _carried_columns(edges, (source, target), options, schema)
@@ -184,7 +185,8 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     order = None
     if carried.order is not None:
         kind = None if schema is None else schema["edges"].get("order_kind")
-        order = read_order(edges.read([carried.order])[carried.order], edges.title, kind)
+        column = edges.read([carried.order])[carried.order]
+        order = read_times(column, edges.title, kind, complete=True)
         notes += order.notes
     data, counts = _clean(torch.from_numpy(numbers), edges, carried, order, len(ids), directed)
     if order is not None:
@@ -214,15 +216,6 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     described = {} if read is None else describe_columns(read, encoding, nodes, labels)
     data.report = ReadReport(counts, notes, warnings, described)
     return data
-
-
-def _ends(edges: LazyTable, options: ReadOptions, own: dict[str, str | None]) -> tuple[str, str]:
-    """The columns of the edges' two ends."""
-    source = find_column(edges, "source", options.source or if_there(own.get("source"), edges))
-    target = find_column(edges, "target", options.target or if_there(own.get("target"), edges))
-    if source == target:
-        raise Node2SeqError(edges.title, f"{source!r} is named as source and as target", "Name two columns")
-    return source, target
 
 
 def _unused_columns(edges: LazyTable, used: Sequence[str]) -> list[str]:

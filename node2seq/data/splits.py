@@ -31,6 +31,8 @@ class Split:
 
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL = "classification", "regression", "multi-label"
+#: The parts of a split.
+PARTS = ("train", "val", "test")
 #: What can be predicted of nodes.
 TASKS = (CLASSIFICATION, REGRESSION, MULTI_LABEL)
 
@@ -150,7 +152,7 @@ def _mixed(nodes: np.ndarray, words: np.ndarray) -> np.ndarray:
 def masks_of(data: Data) -> list[np.ndarray] | None:
     """The train, val and test masks of a graph, or None if it has no such split."""
     held = data.to_dict()
-    masks = [held.get(f"{part}_mask") for part in ("train", "val", "test")]
+    masks = [held.get(f"{part}_mask") for part in PARTS]
     # Some of PyTorch Geometric's sets carry ten splits as columns of a matrix: those are not one split.
     if any(mask is None or mask.dim() != 1 for mask in masks):
         return None

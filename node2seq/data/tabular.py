@@ -11,10 +11,12 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -68,20 +70,12 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> La
     """Open a file and read the names of its columns, so that a wrong file fails early."""
     path = Path(path)
     title = str(path)
-    kind = table_format(path)
+    kind, start, is_packed = _begin(path)
     with read_errors(path):
         content: Path | bytes = path
-        with path.open("rb") as file:
-            start = _beginning(file)
-            if start[:2] == _GZIP:
-                file.seek(0)
-                content = _decompress(file.read(), title)
-                start = _beginning(io.BytesIO(content))
-        if not start:
-            raise Node2SeqError(
-                title, "the file is empty", "Give a file with a header line and at least one row"
-            )
-        _check_content(title, kind, start)
+        if is_packed:
+            with _unpacking(title):
+                content = gzip.decompress(path.read_bytes())
         if kind in _SEPARATORS:
             return _open_text(title, content, start, kind, delimiter)
         if kind == "Parquet":
@@ -89,9 +83,25 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> La
         return _open_npz(title, content)
 
 
-def _beginning(file: BinaryIO) -> bytes:
-    """Enough bytes to tell the format, and the whole header line, however many columns it has."""
-    return file.read(2**16) + file.readline(2**24)
+def _begin(path: Path) -> tuple[str, bytes, bool]:
+    """The format of a file, its first bytes, the whole header line among them, and whether it is gzipped."""
+    title, kind = str(path), table_format(path)
+    with read_errors(path), path.open("rb") as file, _unpacking(title):
+        is_packed = file.read(2) == _GZIP
+        file.seek(0)
+        with gzip.open(file) if is_packed else file as plain:
+            start = plain.read(2**16) + plain.readline(2**24)
+    if not start:
+        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
+    found = "Parquet" if start[:4] == _PARQUET else "NPZ" if start[:4] == _ZIP else None
+    if found is not None and found != kind:
+        name = {"Parquet": "Parquet", "NPZ": "zip or NPZ"}[found]
+        raise Node2SeqError(
+            title, f"its name says {kind}, but it holds {name} data", "Give the file the ending of its format"
+        )
+    if found is None and kind not in _SEPARATORS:
+        raise Node2SeqError(title, f"its name says {kind}, but it holds something else", _SAVE_AS)
+    return kind, start, is_packed
 
 
 def table_format(path: Path) -> str:
@@ -110,26 +120,16 @@ def table_format(path: Path) -> str:
     return kind
 
 
-def _decompress(content: bytes, title: str) -> bytes:
+@contextmanager
+def _unpacking(title: str) -> Iterator[None]:
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         raise _damaged(title, "gzip") from None
 
 
 def _damaged(title: str, kind: str) -> Node2SeqError:
     return Node2SeqError(title, f"its {kind} data is truncated or damaged", "Make or download the file again")
-
-
-def _check_content(title: str, kind: str, start: bytes) -> None:
-    found = "Parquet" if start[:4] == _PARQUET else "NPZ" if start[:4] == _ZIP else None
-    if found is not None and found != kind:
-        name = {"Parquet": "Parquet", "NPZ": "zip or NPZ"}[found]
-        raise Node2SeqError(
-            title, f"its name says {kind}, but it holds {name} data", "Give the file the ending of its format"
-        )
-    if found is None and kind not in _SEPARATORS:
-        raise Node2SeqError(title, f"its name says {kind}, but it holds something else", _SAVE_AS)
 
 
 def _open_text(
@@ -148,20 +148,8 @@ def _open_text(
 
 def text_columns(path: Path, delimiter: str | None = None) -> tuple[list[str], str]:
     """The names of a text file's columns, and what separates its cells; nothing else of it is read."""
-    title, kind = str(path), table_format(path)
-    with read_errors(path), path.open("rb") as file:
-        start = _beginning(file)
-        if start[:2] == _GZIP:
-            file.seek(0)
-            with gzip.open(file) as unpacked:
-                try:
-                    start = _beginning(unpacked)  # pyright: ignore[reportArgumentType]
-                except (OSError, EOFError, zlib.error):
-                    raise _damaged(title, "gzip") from None
-    if not start:
-        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
-    _check_content(title, kind, start)
-    return _text_columns(title, start, kind, delimiter)
+    kind, start, _ = _begin(path)
+    return _text_columns(str(path), start, kind, delimiter)
 
 
 def _text_columns(title: str, start: bytes, kind: str, delimiter: str | None) -> tuple[list[str], str]:
@@ -201,11 +189,8 @@ def _header(title: str, start: bytes, separator: str) -> list[str]:
 
 
 def _check_names(title: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise Node2SeqError(title, f"column {name!r} occurs more than once", "Give each its own name")
-        seen.add(name)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise Node2SeqError(title, f"column {twice[0]!r} occurs more than once", "Give each its own name")
 
 
 def _not_utf8(title: str, byte: int) -> Node2SeqError:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation as PyGExplanation
 
+from node2seq.data.graph import carried_by
 from node2seq.data.tabular import pl
-from node2seq.train.inputs import carried_by
 
 
 @dataclass(frozen=True)

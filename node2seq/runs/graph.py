@@ -15,12 +15,12 @@ from torch_geometric.data import Data
 
 from node2seq.data import Split, Summary, load, make_split, normalize_features, read_graph, summarise
 from node2seq.data.encoding import has_missing_words
+from node2seq.data.graph import carried_by
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
-from node2seq.train.inputs import carried_by
 from node2seq.train.task import Task
 
 Say = Callable[[str], None]

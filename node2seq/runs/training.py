@@ -16,6 +16,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import Split
+from node2seq.data.graph import carried_by
 from node2seq.environment import Processes, describe, memory_of, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
@@ -50,7 +51,6 @@ from node2seq.train.batches import (
     full_batch_in_words,
 )
 from node2seq.train.inputs import (
-    carried_by,
     check_divisible,
     check_features,
     check_full_batch,

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
+from node2seq.data.graph import carried_by
 from node2seq.data.splits import labelled
 from node2seq.environment import Processes, free_on_gpu, memory_of
 from node2seq.errors import Node2SeqError
@@ -76,16 +77,6 @@ def graph_tensors(
             "Give class ids from 0 and -1 for unlabelled, or numbers as floats and NaN for unlabelled",
         )
     return x.to(device), edge_index.to(device), y.to(device)
-
-
-def carried_by(data: Data) -> dict[str, Tensor]:
-    """What the edges of a graph carry: ``edge_weight``, ``edge_attr`` and ``edge_order``, if they do."""
-    known = {
-        "edge_weight": data.edge_weight,
-        "edge_attr": data.edge_attr,
-        "edge_order": data.get("edge_order"),
-    }
-    return {name: values for name, values in known.items() if values is not None}
 
 
 def edge_dim_of(data: Data) -> int | None:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from node2seq.data.encoding import deviation_or_one
 from node2seq.data.splits import kind_of_labels
 from node2seq.errors import Node2SeqError
 from node2seq.train.inputs import split_warnings
@@ -260,9 +261,7 @@ class Regression(Task):
         """
         labels = labels.double()
         mean, deviation = labels.mean().item(), labels.std(correction=0).item()
-        # Equal numbers differ from their mean by a rounding at most.
-        is_constant = not deviation > 1e-12 * max(abs(mean), 1e-300)
-        return cls(mean, 1.0 if is_constant else deviation, loss_name or "mse")
+        return cls(mean, deviation_or_one(mean, deviation), loss_name or "mse")
 
     def outputs(self, y: Tensor) -> int:  # noqa: ARG002
         """One: the number."""

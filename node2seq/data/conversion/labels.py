@@ -7,20 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from node2seq.data.conversion.engine import CHUNK, Engine, Report, chunks_of, literal
+from node2seq.data.conversion.engine import CHUNK, Engine, Report, chunks_of
 from node2seq.data.conversion.job import Job, reported
 from node2seq.data.encoding import NO_CATEGORY
 from node2seq.data.labels import (
-    PART_OF,
     check_classes,
+    check_parts,
     choose_task,
+    known_labels,
+    no_label,
+    number_classes,
+    read_parts,
     read_target_numbers,
     separator_of,
     sorted_classes,
 )
-from node2seq.data.splits import CLASSIFICATION, REGRESSION
-from node2seq.data.store import PARTS, write_array
-from node2seq.data.tabular import MISSING, as_text, first_few, pl
+from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION
+from node2seq.data.store import write_array
+from node2seq.data.tabular import as_text, pl
 from node2seq.errors import Node2SeqError
 
 _MOST_CLASSES = 10_000
@@ -42,10 +46,10 @@ def read_labels(job: Job, report: Report) -> dict[str, Any]:
         chunks = _label_chunks(job, request.label, about)
         arrays["y"] = write_array(job.folder, "y", kind, reported(chunks, nodes, report))
     if request.split is not None:
-        with job.engine() as engine:
-            _check_split_words(job, engine, request.split)
-        arrays["split"] = write_array(job.folder, "split", "|u1", _split_chunks(job, request.split))
-        _check_split_parts(job, request.split, arrays["y"])
+        frames = chunks_of(table.files, [request.split])
+        parts = (read_parts(frame.to_series(), table.title) for frame in frames)
+        arrays["split"] = write_array(job.folder, "split", "|u1", parts)
+        _check_split(job, request.split, arrays["y"])
     about["labelled"], about["target"] = _describe_labels(job, arrays["y"], table.title)
     return {"arrays": arrays, **about}
 
@@ -67,12 +71,10 @@ def _choose_labels(job: Job, engine: Engine, label: str) -> dict[str, Any]:
         )
     task = task or choose_task(text, title, job.notes, known)
     if task == REGRESSION:
-        _check_numbers(job, engine, label)
         return {"task": task, "names": [], "counts": {}}
     absent = [cell for cell in counts if cell.lower() in NO_CATEGORY]
     if absent:
-        nodes = sum(counts.pop(cell) for cell in absent)
-        job.notes.append(f"column {label!r}: {first_few(absent)} is read as no label ({nodes} nodes)")
+        job.notes.append(no_label(label, absent, sum(counts.pop(cell) for cell in absent)))
     if len(counts) >= limit:
         raise Node2SeqError(
             title, f"column {label!r} holds more than {_MOST_CLASSES} classes", "Name another column"
@@ -84,66 +86,25 @@ def _choose_labels(job: Job, engine: Engine, label: str) -> dict[str, Any]:
     return {"task": task, "names": names, "counts": {name: counts[name] for name in names}}
 
 
-def _check_numbers(job: Job, engine: Engine, label: str) -> None:
-    """Refuse cells that are no numbers where numbers are predicted."""
-    table = job.table
-    cells = f"SELECT {table.text_of(label)} AS cell FROM {table.sql}"
-    gone = ", ".join(literal(word) for word in MISSING)
-    wrong = "replace(cell, ',', '') IS NOT NULL AND try_cast(replace(cell, ',', '') AS DOUBLE) IS NULL"
-    query = f"SELECT cell FROM ({cells}) WHERE {wrong} AND lower(cell) NOT IN ({gone}) LIMIT 1"
-    if found := engine.rows(query, table.title):
-        raise Node2SeqError(
-            job.nodes.title,
-            f"column {label!r}: {found[0][0]!r} is not a number; the number is to be predicted",
-            "Correct it, or give --task classification",
-        )
-
-
 def _label_chunks(job: Job, label: str, about: dict[str, Any]) -> Iterator[np.ndarray]:
-    names = pl.Series(about["names"], dtype=pl.String)
+    title, row = job.nodes.title, 0
     for frame in chunks_of(job.table.files, [label]):
         if about["task"] == REGRESSION:
-            yield read_target_numbers(frame[label], job.nodes.title, trained=True).y
-            continue
-        text = as_text(frame[label], job.nodes.title)
-        numbers = text.replace_strict(names, range(len(names)), default=-1, return_dtype=pl.Int64)
-        yield numbers.to_numpy()
+            yield read_target_numbers(frame[label], title, trained=True, before=row).y
+        else:
+            yield number_classes(as_text(frame[label], title), about["names"])
+        row += frame.height
 
 
-def _check_split_words(job: Job, engine: Engine, split: str) -> None:
-    table = job.table
-    words = f"SELECT DISTINCT lower({table.text_of(split)}) AS word FROM {table.sql}"
-    found = [str(row[0]) for row in engine.rows(f"{words} ORDER BY 1 LIMIT 100", table.title) if row[0]]
-    if wrong := [word for word in found if word not in PART_OF]:
-        raise Node2SeqError(
-            job.nodes.title,
-            f"column {split!r} holds {first_few(wrong)}",
-            "Say train, val or test, or leave it empty",
-        )
-
-
-def _split_chunks(job: Job, split: str) -> Iterator[np.ndarray]:
-    numbers = {word: PARTS.index(part) + 1 for word, part in PART_OF.items()}
-    for frame in chunks_of(job.table.files, [split]):
-        text = as_text(frame[split], job.nodes.title).str.to_lowercase()
-        yield text.replace_strict(numbers, default=0, return_dtype=pl.UInt8).to_numpy()
-
-
-def _check_split_parts(job: Job, split: str, entry: dict[str, Any]) -> None:
+def _check_split(job: Job, split: str, entry: dict[str, Any]) -> None:
+    """Refuse a split of which a part has no labelled node."""
     parts = np.memmap(job.folder / "split.bin", dtype=np.uint8, mode="r")
     y = np.memmap(job.folder / "y.bin", dtype=entry["dtype"], mode="r")
     there = np.zeros(len(PARTS) + 1, dtype=np.int64)
     for start in range(0, parts.size, CHUNK):
-        chunk = y[start : start + CHUNK]
-        known = ~np.isnan(chunk) if chunk.dtype.kind == "f" else chunk >= 0
+        known = known_labels(y[start : start + CHUNK])
         there += np.bincount(parts[start : start + CHUNK][known], minlength=len(PARTS) + 1)
-    for number, part in enumerate(PARTS, start=1):
-        if not there[number]:
-            raise Node2SeqError(
-                job.nodes.title,
-                f"column {split!r} puts no labelled node into {part}",
-                "Put some into it",
-            )
+    check_parts(there, job.nodes.title, split)
 
 
 def _describe_labels(job: Job, entry: dict[str, Any], title: str) -> tuple[int, dict[str, float]]:

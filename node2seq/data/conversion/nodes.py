@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from node2seq.data.conversion.columns import ColumnChooser, flat
+from node2seq.data.conversion.columns import choose_encoding_by_chunks, flat
 from node2seq.data.conversion.engine import CHUNK, Report, chunks_of, literal, quoted_name
 from node2seq.data.conversion.job import DTYPES, Job, reported
 from node2seq.data.encoding import Encoding, encode, width
@@ -105,16 +105,23 @@ def _id_starts(job: Job) -> Iterator[np.ndarray]:
         end = int(ends[-1])
 
 
+def _feature_chunks(job: Job, report: Report) -> Iterator[pl.DataFrame]:
+    frames = flat(chunks_of(job.table.files, job.columns), job.widths, job.nodes.title)
+    return reported(frames, job.done["ids"]["nodes"], report)
+
+
 def choose_columns(job: Job, report: Report) -> dict[str, Any]:
     """Choose how to encode each column."""
     request, title = job.request, job.nodes.title
-    chooser = ColumnChooser(
-        title, request.categorical, request.fill, standardize=not request.raw, wanted=request.features
+    encoding = choose_encoding_by_chunks(
+        _feature_chunks(job, report),
+        title,
+        request.categorical,
+        request.fill,
+        standardize=not request.raw,
+        wanted=request.features,
+        notes=job.notes,
     )
-    frames = flat(chunks_of(job.table.files, job.columns), job.widths, title)
-    for frame in reported(frames, job.done["ids"]["nodes"], report):
-        chooser.add(frame)
-    encoding = chooser.encoding(job.notes)
     if not encoding:
         raise Node2SeqError(title, "no column is left to learn from", "Give columns of numbers or categories")
     return {"encoding": encoding}
@@ -124,9 +131,7 @@ def encode_features(job: Job, report: Report) -> dict[str, Any]:
     """Write the features."""
     encoding = job.done["columns"]["encoding"]
     kind = DTYPES["float16" if job.half else "float32"]
-    frames = flat(chunks_of(job.table.files, job.columns), job.widths, job.nodes.title)
-    rows = reported(frames, job.done["ids"]["nodes"], report)
-    chunks = (_encoded(job, frame, encoding, kind) for frame in rows)
+    chunks = (_encoded(job, frame, encoding, kind) for frame in _feature_chunks(job, report))
     return {"arrays": {"x": write_array(job.folder, "x", kind, chunks, width(encoding))}}
 
 
