@@ -89,7 +89,7 @@ class RunGraph:
     def describe(self, source: Source, task: Task) -> dict[str, Any]:
         """Return what config.json says of the graph, the scale of the training nodes included."""
         schema = self.data.get("schema")
-        if task.is_described:
+        if task.described is not None:
             schema = {**(schema or {}), "target": task.described}
         return {
             "summary": self.summary.as_dict(),

@@ -21,7 +21,6 @@ from node2seq.environment import Processes, describe, memory_of, pick_device, st
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import MODELS
-from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult, check_start
 from node2seq.runs.graph import (
     RunGraph,
@@ -37,10 +36,12 @@ from node2seq.runs.pretrained import build_model
 from node2seq.storage import (
     DiskFullError,
     append_line,
+    load_checkpoint,
     locked,
     make_folder,
     remove_leftovers,
     remove_unused,
+    save_checkpoint,
 )
 from node2seq.train.batches import (
     batches_in_words,

@@ -202,19 +202,6 @@ def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
         )
 
 
-def split_warnings(split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
-    """Return what can be trained on, yet should be known."""
-    trained = set(y[split["train"]].tolist())
-    unseen = sorted(set(y[y >= 0].tolist()) - trained)
-    texts = []
-    if len(trained) == 1:
-        texts.append("All training nodes have the same class: the model can learn nothing else.")
-    if unseen:
-        names = ", ".join(map(str, unseen))
-        texts.append(f"No training node has class {names}: the model cannot learn to predict it.")
-    return tuple(texts)
-
-
 def check_model_size(
     network: type[Network],
     options: Any,

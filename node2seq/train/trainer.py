@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -299,15 +300,21 @@ class Trainer:
         self.task.check_outputs(logits, self.y)
 
 
-def infer(model: nn.Module, call: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """``call(*inputs)`` without gradients and with the model in evaluation mode, which it leaves again."""
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model is in evaluation mode while this lasts."""
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad():
-            return call(*inputs)
+        yield
     finally:
         model.train(was_training)
+
+
+def infer(model: nn.Module, call: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    """``call(*inputs)`` without gradients and with the model in evaluation mode, which it leaves again."""
+    with evaluating(model), torch.no_grad():
+        return call(*inputs)
 
 
 def _parameters_and_decays(
