@@ -99,8 +99,7 @@ def convert(
     make_folder(folder / WORK)
     try:
         with locked(folder):
-            conversion = _Conversion(request, folder, limit, on_progress or _silent)
-            conversion.run()
+            _Conversion(request, folder, limit, on_progress or (lambda _: None)).run()
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Stopped. Run the same command to resume.") from None
     except Node2SeqError as error:
@@ -111,10 +110,6 @@ def convert(
             raise DiskFullError(error.given, error.reason, cure) from error
         raise
     return StoredGraph(folder)
-
-
-def _silent(_: Progress) -> None:
-    """Ignore it."""
 
 
 def _check_free(folder: Path) -> None:
@@ -173,7 +168,13 @@ class _Conversion:
     def run(self) -> None:
         """Take the steps that are left."""
         if (self.job.folder / MANIFEST).is_file():
-            self._check_same(StoredGraph(self.job.folder).manifest.get("request"))
+            if StoredGraph(self.job.folder).manifest.get("request") != self._identity:
+                raise Node2SeqError(
+                    str(self.job.folder),
+                    "it is a store of other files, or of these with other options, and nothing is "
+                    "overwritten",
+                    "Give another folder, or remove this one",
+                )
             self._clean()
             return
         self._resume()
@@ -213,14 +214,6 @@ class _Conversion:
     @property
     def _times(self) -> list[int]:
         return [file.stat().st_mtime_ns for table in (self.job.edges, self.job.nodes) for file in table.files]
-
-    def _check_same(self, found: Any) -> None:
-        if found != self._identity:
-            raise Node2SeqError(
-                str(self.job.folder),
-                "it is a store of other files, or of these with other options, and nothing is overwritten",
-                "Give another folder, or remove this one",
-            )
 
     def _resume(self) -> None:
         """Take up what an earlier process has done; of files that were corrected since, nothing."""

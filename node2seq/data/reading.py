@@ -139,13 +139,13 @@ def read_graph(
         raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
-    return build_graph(edge_table, node_table, _options(label, options), say or _silent)
+    return build_graph(edge_table, node_table, _options(label, options), say)
 
 
 def from_frames(edges: Any, nodes: Any = None, label: str | None = None, **options: Any) -> Data:
     """Make a graph from polars or pandas DataFrames or dicts of columns; options as in :func:`read_graph`."""
     node_table = None if nodes is None else table_of(nodes, "the nodes frame")
-    say: Say = options.pop("say", None) or _silent
+    say: Say | None = options.pop("say", None)
     return build_graph(table_of(edges, "the edges frame"), node_table, _options(label, options), say)
 
 
@@ -156,12 +156,11 @@ def _options(label: str | None, given: dict[str, Any]) -> ReadOptions:
     return ReadOptions(label, **given)
 
 
-def _silent(line: str) -> None:
-    """Ignore the line."""
-
-
-def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say) -> Data:
+def build_graph(
+    edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say | None = None
+) -> Data:
     """Check the columns' names first, then read nodes and edges."""
+    say = say or (lambda _: None)
     schema = None if options.schema is None else check_schema(options.schema)
     directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
     own = {} if schema is None else schema["columns"]

@@ -270,8 +270,9 @@ def agreement(node: Tensor, last: Tensor) -> tuple[float, float]:
     return ratio(first.sum(), real[:, 0].sum()).item(), ratio(shared.sum(), real.sum()).item()
 
 
-def reliability(confidence: Tensor, right: Tensor, groups: int = 10) -> list[tuple[float, float, int]]:
+def reliability(confidence: Tensor, right: Tensor) -> list[tuple[float, float, int]]:
     """Confidence, share of right predictions and number of nodes, in groups of equal width that have any."""
+    groups = 10
     group = (confidence * groups).ceil().long().clamp(1, groups) - 1
     count = torch.bincount(group, minlength=groups)
     sums = [torch.bincount(group, value.double(), minlength=groups) for value in (confidence, right)]

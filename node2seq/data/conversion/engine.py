@@ -162,10 +162,7 @@ class Engine:
             options: Of the file, after the format.
             ordered: Whether rows stay in the order of the files; it takes more memory.
         """
-        if ordered:
-            self._connection.execute("SET preserve_insertion_order = true")
-        else:
-            self._connection.execute("SET preserve_insertion_order = false")
+        self._connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
         form = f"FORMAT parquet{options and ', ' + options}"
         with replacing_path(path) as temporary, self._errors(title), self._reporting(report):
             done = self._connection.execute(
