@@ -152,7 +152,7 @@ COMMANDS = {
             "node2seq explain runs/karate-node2seq-s0 --node 8 --html node8.html",
         ),
     ),
-    "explore": Command(ExploreFlags, "explore:explore", ("node2seq explore runs/karate-node2seq-s0",)),
+    "explore": Command(ExploreFlags, "explain:explore", ("node2seq explore runs/karate-node2seq-s0",)),
     "info": Command(
         InfoFlags,
         "info:info",

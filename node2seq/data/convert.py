@@ -15,16 +15,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from node2seq.data.conversion.edges import join_edges, sort_edges, write_edges
 from node2seq.data.conversion.engine import Report, Table, parse_size
 from node2seq.data.conversion.job import Job, Request
-from node2seq.data.conversion.labels import read_labels
-from node2seq.data.conversion.nodes import (
+from node2seq.data.conversion.steps import (
     choose_columns,
     copy_nodes,
     encode_features,
+    join_edges,
     number_nodes,
+    read_labels,
+    sort_edges,
     sort_ids,
+    write_edges,
 )
 from node2seq.data.encoding import described_columns, width
 from node2seq.data.graph import estimate

@@ -21,6 +21,7 @@ from node2seq.data.graph import (
     clean_valued_edges,
     is_directed,
     structural_features,
+    tensors_of,
 )
 from node2seq.data.reading import ReadReport, from_frames
 from node2seq.data.schema import schema_of_matrix
@@ -134,12 +135,11 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     and ``order`` where edges carry them. Nodes: ``id``, ``label`` (null where unlabelled), ``split`` if one
     is given or the graph has masks, and the features f0, f1, …
     """
-    assert data.edge_index is not None
-    assert data.x is not None
+    x, edge_index = tensors_of(data)
     held = data.to_dict()
     ids = held.get("node_ids")
-    id_column = pl.Series("id", np.arange(data.x.size(0)) if ids is None else ids)
-    source, target = data.edge_index.cpu()
+    id_column = pl.Series("id", np.arange(x.size(0)) if ids is None else ids)
+    source, target = edge_index.cpu()
     kept = torch.ones_like(source, dtype=torch.bool) if is_directed(data) else source < target
     ends = {"source": source[kept].numpy(), "target": target[kept].numpy()}
     edges = pl.DataFrame([id_column.gather(end).alias(name) for name, end in ends.items()])
@@ -166,7 +166,7 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
             columns.append(labels.alias(str(titles[number]) if several else "label"))
     if (parts := _parts(data, split)) is not None:
         columns.append(pl.Series("split", parts, dtype=pl.String))
-    features = pl.DataFrame(data.x.cpu().numpy(), schema=[f"f{number}" for number in range(data.x.size(1))])
+    features = pl.DataFrame(x.cpu().numpy(), schema=[f"f{number}" for number in range(x.size(1))])
     return edges, pl.DataFrame(columns).hstack(features)
 
 

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq.data import Split, Summary, load, make_split, normalize_features, read_graph, summarise
 from node2seq.data.encoding import has_missing_words
-from node2seq.data.graph import carried_by
+from node2seq.data.graph import carried_by, tensors_of
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
@@ -241,7 +241,5 @@ def _ready(data: Data, row_normalize: bool) -> RunGraph:
 
 
 def _parts(data: Data) -> tuple[Tensor, Tensor, Tensor]:
-    assert data.x is not None
-    assert data.edge_index is not None
-    y = data.y if isinstance(data.y, Tensor) else torch.full((data.x.size(0),), -1)
-    return data.x, data.edge_index, y
+    x, edge_index = tensors_of(data)
+    return x, edge_index, data.y if isinstance(data.y, Tensor) else torch.full((x.size(0),), -1)

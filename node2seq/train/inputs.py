@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
-from node2seq.data.graph import carried_by
+from node2seq.data.graph import carried_by, tensors_of
 from node2seq.data.splits import labelled
 from node2seq.environment import Processes, free_on_gpu, memory_of
 from node2seq.errors import Node2SeqError
@@ -286,19 +286,18 @@ def runs_that_fit(model: nn.Module, graph: Data, views: int = 1, max_bytes: int 
         views: Forward passes per step.
         max_bytes: The memory; a part of what is free if left out.
     """
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    x = features_for(model, graph.x)
-    entries = graph.edge_index.size(1) + graph.x.size(0)
+    features, edge_index = tensors_of(graph)
+    x = features_for(model, features)
+    entries = edge_index.size(1) + features.size(0)
     if isinstance(x, ops.SparseRows):  # copied for each run as edges are
         entries += x.sequences.rows.num_entries
     call = partial(model.train(), **edge_values(model, graph))
-    each = _PEAK_OVER_KEPT * views * _kept_bytes(call, x, graph.edge_index)
+    each = _PEAK_OVER_KEPT * views * _kept_bytes(call, x, edge_index)
     each += _BYTES_PER_ENTRY * entries
     if max_bytes is None:
         max_bytes = _CPU_BYTES
-        if graph.x.is_cuda:
-            max_bytes = int(_SHARE_OF_FREE * free_on_gpu(graph.x.device))
+        if features.is_cuda:
+            max_bytes = int(_SHARE_OF_FREE * free_on_gpu(features.device))
     return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
 
 

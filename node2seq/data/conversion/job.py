@@ -107,9 +107,9 @@ class Job:
             self.notes.append(f"column {weight!r} of {named.title} is ignored: a store keeps no edge weights")
         named = self.nodes.named
         self.id = find_column(named, "id", request.id)
-        roles = check_roles(named, ("id", self.id), ("label", request.label), ("split", request.split))
+        self.roles = check_roles(named, ("id", self.id), ("label", request.label), ("split", request.split))
         chosen = (request.features or None, request.categorical, request.ignore)
-        self.columns = feature_columns(named, roles, *chosen)
+        self.columns = feature_columns(named, self.roles, *chosen)
         if not self.columns:
             raise Node2SeqError(
                 named.title,
