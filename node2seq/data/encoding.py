@@ -47,9 +47,9 @@ def choose_encoding(
     categorical: Sequence[str],
     fill: str | float | None,
     *,
-    standardize: bool = False,
-    wanted: Sequence[str] = (),
-    notes: list[str] | None = None,
+    standardize: bool,
+    wanted: Sequence[str],
+    notes: list[str],
 ) -> Encoding:
     """Choose how to encode each column of the frame.
 
@@ -63,46 +63,29 @@ def choose_encoding(
         notes: Gets what is left out.
     """
     fill = check_fill(fill)
-    encoding: Encoding = []
+    found: list[dict[str, Any] | None] = []
     for column in frame:
         name, forced = column.name, column.name in categorical
-        is_date = column.dtype.is_temporal()
-        numbers = None if forced or is_date else as_numbers(column, title)
+        numbers = None if forced or column.dtype.is_temporal() else as_numbers(column, title)
         is_time = numbers is None and not forced and holds_dates(column)
         numbers = seconds_of(column, title) if is_time else numbers
         if numbers is None:
-            chosen = _category(column, title, fill, forced=forced, wanted=name in wanted)
-            if chosen is None:
-                distinct = column.n_unique()
-                words = (
-                    f"column {name!r} has {distinct} different texts ({first_few(_examples(column, title))})"
-                )
-                (notes if notes is not None else []).append(
-                    f"{words}: it is left out; to use it, give --categorical {name}"
-                )
-                continue
-            encoding.append(chosen)
+            found.append(_category(column, title, fill, notes, forced=forced, wanted=name in wanted))
             continue
         chosen = {"kind": "time" if is_time else "number", "name": name, "fill": _fill_value(numbers, fill)}
         if not is_time and (example := decimal_comma(column, title)) is not None:
             chosen["decimal"] = ","
-            read_as = f"a comma precedes the decimals, {example!r} is read as {point_for_comma(example)}"
-            (notes if notes is not None else []).append(f"column {name!r}: {read_as}")
+            plain = example.replace(".", "").replace(",", ".")
+            notes.append(f"column {name!r}: a comma precedes the decimals, {example!r} is read as {plain}")
         # Seconds since 1970 have too many digits for 32 bits as they are.
         shift, scale = _scale(numbers, title) if standardize or is_time else (0.0, 1.0)
-        if (shift, scale) != (0.0, 1.0):
-            chosen |= {"shift": shift, "scale": scale}
-        encoding.append(chosen)
-    return encoding
+        found.append(chosen if (shift, scale) == (0.0, 1.0) else chosen | {"shift": shift, "scale": scale})
+    return [column for column in found if column is not None]
 
 
 def seconds_of(column: pl.Series, title: str) -> pl.Series:
     """A column of dates and timestamps in seconds since 1970, with nulls for missing cells."""
     return pl.Series(column.name, read_times(column, title, "date").values).fill_nan(None)
-
-
-def _examples(column: pl.Series, title: str) -> list[str]:
-    return as_text(column, title).drop_nulls().unique(maintain_order=True).head(4).to_list()
 
 
 def has_missing_words(categories: Sequence[str]) -> bool:
@@ -127,15 +110,11 @@ def described_columns(encoding: Encoding) -> dict[str, str]:
                 about += (
                     f", standardised ({column['shift']:.4g} subtracted, divided by {column['scale']:.4g})"
                 )
-            found[column["name"]] = about + _filled_words(column)
+            if column["fill"] is not None:
+                value = "no category" if kind == "category" else f"{column['fill']:.4g}"
+                about += f"; missing cells: {value}"
+            found[column["name"]] = about
     return found
-
-
-def _filled_words(column: dict[str, Any]) -> str:
-    if column["fill"] is None:
-        return ""
-    value = "no category" if column["kind"] == "category" else f"{column['fill']:.4g}"
-    return f"; missing cells: {value}"
 
 
 def encoded_columns(encoding: Encoding) -> list[str]:
@@ -322,11 +301,6 @@ def _decimal_comma_in(text: pl.Series) -> str | None:
     return telling[0] if len(telling) else None
 
 
-def point_for_comma(cell: str) -> str:
-    """A number with a decimal comma, written with a point."""
-    return cell.replace(".", "").replace(",", ".")
-
-
 def _scale(numbers: pl.Series, title: str) -> tuple[float, float]:
     """The shift and the scale of a column; a number beside which all others vanish is an error."""
     row = numbers.abs().fill_null(0.0).arg_max() or 0
@@ -382,7 +356,7 @@ def missing_cells(count: int, row: int) -> str:
 
 
 def _category(
-    column: pl.Series, title: str, fill: str | float | None, *, forced: bool, wanted: bool
+    column: pl.Series, title: str, fill: str | float | None, notes: list[str], *, forced: bool, wanted: bool
 ) -> dict[str, Any] | None:
     """How to encode a column of categories; None for one of so many that it is left out."""
     text = as_text(column, title)
@@ -392,6 +366,9 @@ def _category(
     )
     if len(categories) > MOST_CATEGORIES and not forced:
         if not wanted:
+            few = text.drop_nulls().unique(maintain_order=True).head(4).to_list()
+            words = f"column {column.name!r} has {column.n_unique()} different texts ({first_few(few)})"
+            notes.append(f"{words}: it is left out; to use it, give --categorical {column.name}")
             return None
         raise Node2SeqError(
             title,

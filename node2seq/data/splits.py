@@ -50,11 +50,6 @@ def labelled(y: Tensor) -> Tensor:
     return known.all(1) if y.dim() == 2 else known
 
 
-def class_labels(y: Tensor) -> Tensor:
-    """Class numbers, −1 where there is none; where no classes are predicted, every label is of class 0."""
-    return y if kind_of_labels(y) == CLASSIFICATION else labelled(y).long() - 1
-
-
 def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> Split:
     """Split the labelled nodes of a graph by a rule.
 
@@ -94,7 +89,8 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise Node2SeqError(f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the run's number")
 
-    labels = class_labels(y).cpu().numpy()
+    # Where no classes are predicted, every label is of class 0.
+    labels = (y if kind_of_labels(y) == CLASSIFICATION else labelled(y).long() - 1).cpu().numpy()
     if rule in ("fixed", "redrawn"):
         if masks is None:
             raise Node2SeqError(

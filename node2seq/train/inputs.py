@@ -125,7 +125,11 @@ def check_features(x: Tensor) -> None:
         return
     for fits, fault, cure in (
         (Tensor.isfinite, "not a finite number", "Fill or drop them before training"),
-        (_fits_squared, "too large to compute with in 32 bits", "Scale the column before training"),
+        (
+            lambda x: x.abs() <= LARGEST,
+            "too large to compute with in 32 bits",
+            "Scale the column before training",
+        ),
     ):
         if not (good := fits(x)).all():
             node, column = (~good).nonzero()[0].tolist()
@@ -135,10 +139,6 @@ def check_features(x: Tensor) -> None:
                 f"{count} feature{'s are' if count > 1 else ' is'} {fault}",
                 cure,
             )
-
-
-def _fits_squared(x: Tensor) -> Tensor:
-    return x.abs() <= LARGEST
 
 
 def split_parts(split: SplitLike, device: torch.device) -> dict[str, Tensor]:
