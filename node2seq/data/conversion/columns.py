@@ -97,7 +97,8 @@ class _Seen:
         text = as_text(column, self.title) if is_text else column
         if is_text and (len(self.texts) <= MOST_CATEGORIES or self.forced):
             self.texts |= set(text.drop_nulls().unique().to_list())
-        if column.dtype.is_temporal() or (is_text and not self.numbers.count and holds_dates(column)):
+        may_hold_dates = is_text and not self.forced and not self.numbers.count
+        if column.dtype.is_temporal() or (may_hold_dates and holds_dates(column)):
             self.has_dates = True
         if self.forced:
             missing, numbers = text.is_null(), None
