@@ -281,14 +281,11 @@ class Viewer:
         return NodeList(len(found), [self.line(node) for node in shown])
 
     def _matching(self, nodes: np.ndarray, text: str) -> np.ndarray:
+        """Those whose name holds the text: first that of this very name, then those that start with it."""
         names = self._folded
-        found = [
-            (not names[n].startswith(text), len(names[n]), n) for n in nodes.tolist() if text in names[n]
-        ]
-        exact = [n for starts_elsewhere, length, n in found if not starts_elsewhere and length == len(text)]
-        starts = [n for elsewhere, length, n in found if not elsewhere and length > len(text)]
-        inside = [n for elsewhere, _, n in found if elsewhere]
-        return np.array([*exact, *starts, *inside], dtype=np.int64)
+        found = [node for node in nodes.tolist() if text in names[node]]
+        found.sort(key=lambda node: (not names[node].startswith(text), names[node] != text))
+        return np.array(found, dtype=np.int64)
 
     def node(self, name: str, without: Sequence[str] = ()) -> NodeView:
         """A node with its neighbours, some of them switched off."""
