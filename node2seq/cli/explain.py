@@ -99,8 +99,6 @@ def _title(layer: Layer, found: Explanation) -> str:
 
 def _table(run: ExplainedRun, found: Explanation, layer: Layer, most: int) -> Table:
     """The neighbours with the largest contributions in their order, then those rejected."""
-    listed = [*layer.sequence, *layer.rejected]
-    kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:most]
     table = Table(header_style="")
     for name in ("place", "node"):
         table.add_column(name)
@@ -108,8 +106,8 @@ def _table(run: ExplainedRun, found: Explanation, layer: Layer, most: int) -> Ta
         table.add_column("class")
     for name in ("hops", "score", "contribution", "prediction without it"):
         table.add_column(name, justify="right")
-    for place in sorted(kept):
-        table.add_row(*_cells(run, found, listed[place]))
+    for neighbour in layer.largest(most):
+        table.add_row(*_cells(run, found, neighbour))
     return table
 
 

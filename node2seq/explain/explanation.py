@@ -75,6 +75,12 @@ class Layer:
     steps: int
     """At how many points the gradient was taken."""
 
+    def largest(self, most: int) -> list[Neighbour]:
+        """The neighbours with the largest contributions, in their order, those rejected last."""
+        listed = [*self.sequence, *self.rejected]
+        kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:most]
+        return [listed[place] for place in sorted(kept)]
+
 
 @dataclass(frozen=True)
 class Counterfactual:

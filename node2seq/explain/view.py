@@ -335,7 +335,7 @@ class Viewer:
         )
 
     def _layer(self, layer: Layer, node: int) -> LayerView:
-        shown = _shown(layer)
+        shown = layer.largest(SHOWN)
         return LayerView(
             name=layer.name,
             head=layer.head,
@@ -387,13 +387,6 @@ class Viewer:
                 for name, conv in self.run.explainer.layers.items()
             ]
         )
-
-
-def _shown(layer: Layer) -> list[Neighbour]:
-    """The neighbours that matter most, in their order, and those rejected."""
-    listed = [*layer.sequence, *layer.rejected]
-    kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:SHOWN]
-    return [listed[place] for place in sorted(kept)]
 
 
 def check_classes(classes: int, *given: int | None) -> None:
