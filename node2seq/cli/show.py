@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from node2seq.data.graph import COUNTED, described_target
-from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table
+from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table, result_row, values_of
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
 from node2seq.train.progress import result_warnings
 
@@ -210,7 +210,8 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     ]
     table = _table(title, "model", "validation", "test", *others, "epoch", "seconds", pad_edge=False)
     for outcomes in _side_by_side(finished):
-        table.add_row(*_row(outcomes, metric))
+        seconds = sum(outcome.seconds for outcome in outcomes)
+        table.add_row(*result_row(outcomes, metric), f"{seconds:.1f}")
     console.print(table)
     for warning in _warnings(finished):
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
@@ -269,31 +270,9 @@ def _side_by_side(finished: Sequence[Finished]) -> list[list[RunResult]]:
     return [own, others] if others else [own]
 
 
-def _row(outcomes: Sequence[RunResult], metric: str) -> list[str]:
-    cells = [outcomes[0].config.model]
-    others = [("test", figure) for figure in other_figures(outcomes[0].metrics["val"], metric)]
-    for part, figure in (("val", metric), ("test", metric), *others):
-        cells.append(_mean_and_sd(figure, _values(outcomes, part, figure)))
-    cells.append(f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}")
-    cells.append(f"{sum(outcome.seconds for outcome in outcomes):.1f}")
-    return cells
-
-
-def _values(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float]:
-    found = (o.metrics[part].value(figure) for o in outcomes if part in o.metrics)
-    return [value for value in found if value is not None]
-
-
-def _mean_and_sd(metric: str, values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    mean = shown(metric, statistics.mean(values))
-    return mean if len(values) == 1 else f"{mean} ± {shown(metric, statistics.stdev(values))}"
-
-
 def _summary(outcomes: Sequence[RunResult]) -> dict[str, Any]:
     values = {
-        f"{part}_{figure.replace('-', '_')}": _values(outcomes, part, figure)
+        f"{part}_{figure.replace('-', '_')}": values_of(outcomes, part, figure)
         for part in ("val", "test")
         for figure in dict.fromkeys((*outcomes[0].metrics["val"].figures, outcomes[0].config.settings.metric))
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,18 +165,26 @@ def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
     if len(outcomes) == 1:
         return []
     metric = outcomes[0].config.settings.metric
-    others = other_figures(outcomes[0].metrics["val"], metric)
-    columns = (("val", metric), ("test", metric), *(("test", figure) for figure in others))
-    titles = [METRIC_TITLES[figure] for figure in others]
-    lines = [
-        [
-            one.config.model,
-            *(shown(figure, _of(one.metrics.get(part), figure)) for part, figure in columns),
-            str(one.best_epoch),
-        ]
-        for one in outcomes
-    ]
+    titles = [METRIC_TITLES[figure] for figure in other_figures(outcomes[0].metrics["val"], metric)]
+    lines = [result_row([one], metric) for one in outcomes]
     return [Grid(["model", "validation", "test", *titles, "epoch"], lines)]
+
+
+def result_row(outcomes: Sequence[RunResult], metric: str) -> list[str]:
+    """What a run reached, or several on the mean: model, validation and test figures, chosen epoch."""
+    others = [("test", figure) for figure in other_figures(outcomes[0].metrics["val"], metric)]
+    cells = [outcomes[0].config.model]
+    for part, figure in (("val", metric), ("test", metric), *others):
+        values = values_of(outcomes, part, figure)
+        mean = shown(figure, statistics.mean(values) if values else None)
+        cells.append(f"{mean} ± {shown(figure, statistics.stdev(values))}" if len(values) > 1 else mean)
+    return [*cells, f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}"]
+
+
+def values_of(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float]:
+    """A figure of a part of the split in each run that has it."""
+    found = (outcome.metrics[part].value(figure) for outcome in outcomes if part in outcome.metrics)
+    return [value for value in found if value is not None]
 
 
 def parts_table(metrics: Mapping[str, Measured], digits: int = 3) -> Grid:
