@@ -187,6 +187,8 @@ def test_bad_files_are_named(tmp_path: Path):
     refused("no column 'sort' for the label", label="sort")
     refused("no column 'who' for the id", id="who")
     refused("no feature columns", features=["size"], ignore=["size"])
+    refused("features=kind: it is the column of the id, the label or the split", features=["kind"])
+    refused("one column cannot be two of 'id', 'kind', 'kind'", split="kind")
     refused("dtype", dtype="int8")
     original = pl.read_csv(asked.nodes)
     change(asked.nodes, size=pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise(pl.col("size")))
@@ -194,6 +196,10 @@ def test_bad_files_are_named(tmp_path: Path):
     text = pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("much")).otherwise(pl.col("size").cast(pl.String))
     original.with_columns(size=text).write_csv(asked.nodes)
     refused("column 'size': 'much' in row 10 is not a number; most other cells are", fill="mean")
+    predicted = (
+        "column 'size': 'much' in row 10 is not a number; the number is to be predicted. Correct it, or give"
+    )
+    refused(predicted, label="size", task="regression", ignore=["kind"])
     original.with_columns(id=pl.lit("same")).write_csv(asked.nodes)
     refused("id 'same' occurs more than once")
     original.with_columns(
