@@ -26,7 +26,7 @@ from node2seq.benchmarking.short import verify_backends
 from node2seq.benchmarking.timing import measure
 from node2seq.data import load, make_split
 from node2seq.nn.models import GCN, Node2Seq
-from node2seq.train.cuda_graph import WARM_UP, Replay
+from node2seq.train.trainer import WARM_UP, Replay
 
 GRAPHS = {"cora": ("cora-f", "Cora"), "squirrel": ("squirrel", "Squirrel")}
 HIDDEN = 64

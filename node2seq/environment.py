@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +34,20 @@ _GPU_DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvidia0", "/dev/dx
 #: What a launcher tells each process: its number, how many there are, and where they meet.
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("node2seq", "torch", "torch_geometric", "numpy", "safetensors")
+
+
+class LateModule:
+    """A module that is imported when something of it is first asked for: what needs none of it runs without.
+
+    Args:
+        name: What it is imported as.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
 
 
 def pick_device(name: str) -> torch.device:

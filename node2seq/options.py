@@ -149,32 +149,26 @@ def _kind(annotation: Any) -> str:
 
 def _check_one(value: Any, annotation: Any, where: str) -> Any:
     origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if annotation is Any:
         return value
-    if origin is Literal:
-        if value in inner and type(value) is type(inner[inner.index(value)]):
-            return value
-    elif origin is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return _float(value)
-    elif origin is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    elif origin in (bool, str):
-        if isinstance(value, origin):
-            return value
-    elif origin is Path:
-        if isinstance(value, str | Path):
-            return Path(value)
-    elif origin in (list, tuple):
-        if isinstance(value, list | tuple):
-            return origin(check(item, inner[0], f"{where}[{i}]") for i, item in enumerate(value))
-    elif is_dataclass(origin):
-        if isinstance(value, origin):  # pyright: ignore[reportArgumentType]
-            return value
-        if isinstance(value, Mapping):
-            return build(origin, value, where)  # pyright: ignore[reportArgumentType]
-    elif isinstance(value, Mapping):
+    if origin is Literal and value in inner and type(value) is type(inner[inner.index(value)]):
+        return value
+    if origin is float and is_number:
+        return _float(value)
+    if (origin is int and is_number and isinstance(value, int)) or (
+        origin in (bool, str) and isinstance(value, origin)
+    ):
+        return value
+    if origin is Path and isinstance(value, str | Path):
+        return Path(value)
+    if origin in (list, tuple) and isinstance(value, list | tuple):
+        return origin(check(item, inner[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if is_dataclass(origin) and isinstance(value, origin):  # pyright: ignore[reportArgumentType]
+        return value
+    if is_dataclass(origin) and isinstance(value, Mapping):
+        return build(origin, value, where)  # pyright: ignore[reportArgumentType]
+    if origin is dict and isinstance(value, Mapping):
         kind = inner[1] if inner else Any
         return {str(key): check(item, kind, f"{where}: {key}") for key, item in value.items()}
     raise _MisfitError

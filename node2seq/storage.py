@@ -34,6 +34,8 @@ TEMPORARY_SUFFIX = ".part"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _BLOCK = 4096
+# Between the keys of a nested state.
+_SEPARATOR = "/"
 # Windows would write another line end otherwise.
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
@@ -130,6 +132,48 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "It was edited or damaged: restore it from a copy or train again",
         )
     return tensors, notes
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any], belongs_to: str) -> None:
+    """Write a nested state; ``belongs_to`` names the run that may resume from it."""
+    tensors, rest = _flatten(state)
+    write_tensors(path, tensors, {"state": rest, "belongs_to": belongs_to})
+
+
+def load_checkpoint(path: Path, belongs_to: str) -> dict[str, Any]:
+    """Read a nested state back, if it belongs to this run."""
+    tensors, notes = read_tensors(path)
+    if notes.get("belongs_to") != belongs_to:
+        raise Node2SeqError(
+            str(path),
+            "it was written with another config.json or split.json than the ones beside it",
+            "Undo the edit of those files, or start a new run",
+        )
+    state: dict[str, Any] = notes["state"]
+    for name, tensor in tensors.items():
+        *parents, leaf = name.split(_SEPARATOR)
+        branch = state
+        for parent in parents:
+            branch = branch[parent]
+        branch[leaf] = tensor
+    return state
+
+
+def _flatten(state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Split a nested state into tensors by path, and the same nest without them."""
+    from torch import Tensor
+
+    tensors: dict[str, Tensor] = {}
+    rest: dict[str, Any] = {}
+    for key, value in state.items():
+        if isinstance(value, Tensor):
+            tensors[prefix + key] = value
+        elif isinstance(value, Mapping):
+            inner, rest[key] = _flatten(value, f"{prefix}{key}{_SEPARATOR}")
+            tensors |= inner
+        else:
+            rest[key] = value
+    return tensors, rest
 
 
 def sha256_file(path: Path) -> str:

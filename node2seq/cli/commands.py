@@ -27,6 +27,7 @@ from node2seq.cli.flags import (
     EvaluateFlags,
     ExplainFlags,
     ExploreFlags,
+    FileFlags,
     InfoFlags,
     PredictFlags,
     ProtocolFlags,
@@ -152,7 +153,7 @@ COMMANDS = {
             "node2seq explain runs/karate-node2seq-s0 --node 8 --html node8.html",
         ),
     ),
-    "explore": Command(ExploreFlags, "explore:explore", ("node2seq explore runs/karate-node2seq-s0",)),
+    "explore": Command(ExploreFlags, "explain:explore", ("node2seq explore runs/karate-node2seq-s0",)),
     "info": Command(
         InfoFlags,
         "info:info",
@@ -212,14 +213,9 @@ def _check_paths(flags: Any) -> None:
         raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")
     if isinstance(flags, TrainFlags) and flags.store is not None and not flags.store.is_dir():
         raise Node2SeqError(str(flags.store), "there is no such store", "Check the path")
-    if isinstance(flags, DataConvertFlags):
-        for path in (flags.edges, flags.nodes):
-            if not path.exists():
-                raise Node2SeqError(str(path), "there is no such file", "Check the path")
-    if isinstance(flags, TrainFlags | TuneFlags | DataCheckFlags) and flags.name is None:
-        if flags.label is None and not isinstance(flags, DataCheckFlags):
-            return
-        for path in (flags.edges, flags.nodes):
+    if isinstance(flags, FileFlags) and getattr(flags, "name", None) is None:
+        is_complete = flags.label is not None or isinstance(flags, DataCheckFlags | DataConvertFlags)
+        for path in (flags.edges, flags.nodes) if is_complete else ():
             if path is not None and not path.exists():
                 raise Node2SeqError(str(path), "there is no such file", "Check the path")
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 
 from node2seq.cli.commands import echo
 from node2seq.cli.flags import DataConvertFlags
@@ -14,16 +15,13 @@ from node2seq.cli.settings import number_or_word
 from node2seq.cli.show import LINE_SECONDS
 from node2seq.data.convert import OnProgress, Progress, Request, convert
 
-_PLAIN = ("label", "task", "source", "target", "id", "split", "delimiter", "dtype", "directed", "raw")
-_LISTS = ("features", "categorical", "ignore")
-
 
 def convert_files(flags: DataConvertFlags) -> None:
     """Convert files and say what the store holds."""
-    given = {name: getattr(flags, name) for name in _PLAIN}
-    given |= {name: list(getattr(flags, name)) for name in _LISTS}
-    fill = None if flags.fill is None else number_or_word(flags.fill)
-    request = Request(str(flags.edges), str(flags.nodes), fill=fill, **given)
+    given = {field.name: getattr(flags, field.name) for field in fields(Request)}
+    given |= {name: list(given[name]) for name in ("features", "categorical", "ignore")}
+    given |= {name: str(given[name]) for name in ("edges", "nodes")}
+    request = Request(**{**given, "fill": flags.fill and number_or_word(flags.fill)})
     with _shown(quiet=flags.as_json) as on_progress:
         graph = convert(request, flags.out, memory=flags.memory, on_progress=on_progress)
     about = graph.summary

@@ -1,4 +1,4 @@
-"""``node2seq explain``: a run folder and a node → why the node is predicted as it is."""
+"""``node2seq explain``: a run and a node → why it is predicted so; ``explore``: a page of all its nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from node2seq.cli.commands import echo, step_teller
-from node2seq.cli.flags import ExplainFlags
+from node2seq.cli.flags import ExplainFlags, ExploreFlags
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
 from node2seq.explain.page import page_of
@@ -41,6 +41,19 @@ def explain(flags: ExplainFlags) -> None:
         echo(json.dumps(found.to_dict()))
     else:
         show(Console(), run, found, flags.most)
+
+
+def explore(flags: ExploreFlags) -> None:
+    """Open a run and serve a page that explains its nodes until interrupted."""
+    from node2seq.explain.server import serve  # needs an extra that explaining a node does not
+
+    run = open_run(
+        flags.run,
+        device=flags.device,
+        both_directions=flags.both_directions,
+        say=step_teller(False),
+    )
+    serve(Viewer(run), flags.port, echo)
 
 
 def show(console: Console, run: ExplainedRun, found: Explanation, most: int) -> None:
@@ -86,8 +99,6 @@ def _title(layer: Layer, found: Explanation) -> str:
 
 def _table(run: ExplainedRun, found: Explanation, layer: Layer, most: int) -> Table:
     """The neighbours with the largest contributions in their order, then those rejected."""
-    listed = [*layer.sequence, *layer.rejected]
-    kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:most]
     table = Table(header_style="")
     for name in ("place", "node"):
         table.add_column(name)
@@ -95,8 +106,8 @@ def _table(run: ExplainedRun, found: Explanation, layer: Layer, most: int) -> Ta
         table.add_column("class")
     for name in ("hops", "score", "contribution", "prediction without it"):
         table.add_column(name, justify="right")
-    for place in sorted(kept):
-        table.add_row(*_cells(run, found, listed[place]))
+    for neighbour in layer.largest(most):
+        table.add_row(*_cells(run, found, neighbour))
     return table
 
 

@@ -55,10 +55,9 @@ def _run_folder() -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphFlags:
-    """Which graph: the name of a data set, or files and how to read them."""
+class FileFlags:
+    """Files of edges and nodes, and how to read them."""
 
-    name: str | None = flag(None, "Data set (see `node2seq data list`).", shown=False, positional=True)
     edges: Path | None = flag(None, "File of edges.", shown=False, panel=_OWN)
     nodes: Path | None = flag(None, "File of nodes.", shown=False, panel=_OWN)
     label: str | None = flag(
@@ -67,9 +66,6 @@ class GraphFlags:
         "labels for each node.",
         shown=False,
         panel=_OWN,
-    )
-    label_separator: str | None = flag(
-        None, "What separates several labels in a cell of --label, such as ';'.", shown="none", panel=_OWN
     )
     task: str | None = flag(
         None,
@@ -80,36 +76,12 @@ class GraphFlags:
     )
     source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME, panel=_OWN)
     target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME, panel=_OWN)
-    edge_weight: str | None = flag(
-        None, "Column of --edges: the weight of each edge.", shown="none", panel=_OWN
-    )
-    edge_features: str | None = flag(
-        None,
-        "Columns of --edges with numbers that describe each edge, separated by commas.",
-        shown="none",
-        panel=_OWN,
-    )
-    order_by: str | None = flag(
-        None,
-        "Column of --edges: a date, timestamp or number. Neighbours are sorted by it, largest first.",
-        shown="by attention",
-        panel=_OWN,
-    )
     id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME, panel=_OWN)
     split: str | None = flag(
         None,
         "Column of --nodes: train, val, test or nothing.",
         shown="60/20/20 of each class",
         panel=_OWN,
-    )
-    split_by: str | None = flag(
-        None,
-        "Column of --nodes: a date, timestamp or number. The first 60 % train, the last 20 % test.",
-        shown="none",
-        panel=_OWN,
-    )
-    no_future_edges: bool = flag(
-        False, "Drop edges that are newer (--order-by) than the node they inform (--split-by).", panel=_OWN
     )
     directed: bool = flag(False, "Keep the direction of the edges.", panel=_OWN)
     fill: str | None = flag(
@@ -126,6 +98,40 @@ class GraphFlags:
     )
     ignore: tuple[str, ...] = flag((), "Column of --nodes to leave out.", shown="none", panel=_OWN)
     delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found", panel=_OWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphFlags(FileFlags):
+    """Which graph: the name of a data set, or files and how to read them."""
+
+    name: str | None = flag(None, "Data set (see `node2seq data list`).", shown=False, positional=True)
+    label_separator: str | None = flag(
+        None, "What separates several labels in a cell of --label, such as ';'.", shown="none", panel=_OWN
+    )
+    edge_weight: str | None = flag(
+        None, "Column of --edges: the weight of each edge.", shown="none", panel=_OWN
+    )
+    edge_features: str | None = flag(
+        None,
+        "Columns of --edges with numbers that describe each edge, separated by commas.",
+        shown="none",
+        panel=_OWN,
+    )
+    order_by: str | None = flag(
+        None,
+        "Column of --edges: a date, timestamp or number. Neighbours are sorted by it, largest first.",
+        shown="by attention",
+        panel=_OWN,
+    )
+    split_by: str | None = flag(
+        None,
+        "Column of --nodes: a date, timestamp or number. The first 60 % train, the last 20 % test.",
+        shown="none",
+        panel=_OWN,
+    )
+    no_future_edges: bool = flag(
+        False, "Drop edges that are newer (--order-by) than the node they inform (--split-by).", panel=_OWN
+    )
     data_root: Path | None = _data_root()
 
 
@@ -456,7 +462,7 @@ class DataCheckFlags(GraphFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConvertFlags:
+class DataConvertFlags(FileFlags):
     """Convert files larger than memory into a store on disk, which `node2seq train --store` trains on.
 
     Interrupt it at any time; run the same command to resume.
@@ -465,34 +471,21 @@ class DataConvertFlags:
     edges: Path = flag(..., "File of edges, CSV, TSV or Parquet, or a folder of such files.", shown=False)
     nodes: Path = flag(..., "File of nodes, or a folder of such files.", shown=False)
     out: Path = flag(..., "Folder of the store.", shown=False)
-    label: str | None = flag(None, "Column of --nodes to predict.", shown="none")
+    label: str | None = flag(None, "Column of --nodes to predict.", shown="none", panel=_OWN)
     task: str | None = flag(
         None,
         "What to predict: classification, a class; regression, the number itself.",
         shown="regression for a --label of many different numbers",
-    )
-    source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME)
-    target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME)
-    id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME)
-    split: str | None = flag(
-        None, "Column of --nodes: train, val, test or nothing.", shown="60/20/20 of each class"
-    )
-    directed: bool = flag(False, "Keep the direction of the edges.")
-    fill: str | None = flag(
-        None, "What replaces missing numbers: mean, or a number.", shown="missing values are errors"
+        panel=_OWN,
     )
     features: tuple[str, ...] = flag(
         (),
         "Column of --nodes to learn from, also one of lists of numbers; may be repeated.",
         "--feature",
         shown="all",
+        panel=_OWN,
     )
-    categorical: tuple[str, ...] = flag(
-        (), "Feature column that holds categories although it looks like numbers.", shown="none"
-    )
-    ignore: tuple[str, ...] = flag((), "Column of --nodes to leave out.", shown="none")
-    delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found")
-    raw: bool = flag(False, "Leave numeric features as they are, instead of standardising them.")
+    raw: bool = _raw()
     dtype: str | None = flag(
         None, "Type of the stored features: float16 or float32.", shown="float16 if the files have it"
     )

@@ -9,7 +9,7 @@ from typing import Any
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import PredictFlags
 from node2seq.data.interop import check_tables, write_table
-from node2seq.data.tabular import first_few
+from node2seq.data.tabular import first_few, pl
 from node2seq.errors import Node2SeqError
 from node2seq.runs.inference import Prediction, predict_run
 
@@ -66,21 +66,17 @@ def _reading(flags: PredictFlags) -> dict[str, Any]:
 
 def write_predictions(path: Path, prediction: Prediction) -> None:
     """Write ``id``, ``label`` and one probability column per class; a number has none."""
-    import polars
-
     columns: dict[str, list[object]] = {"id": prediction.node_ids, "label": list(prediction.labels)}
     for number, name in enumerate(prediction.class_names):
         values = prediction.probabilities[:, number].tolist()
         # A class may be called "id" or "label" itself.
         columns[name if name not in columns else f"{name} (probability)"] = values
-    write_table(polars.DataFrame(columns), path)
+    write_table(pl.DataFrame(columns), path)
 
 
 def write_embeddings(path: Path, prediction: Prediction) -> None:
     """Write ``id`` and one column per dimension of the embedding."""
-    import polars
-
     assert prediction.embeddings is not None
     columns: dict[str, list[object]] = {"id": prediction.node_ids}
     columns |= {f"e{i}": values for i, values in enumerate(prediction.embeddings.T.tolist())}
-    write_table(polars.DataFrame(columns), path)
+    write_table(pl.DataFrame(columns), path)

@@ -175,8 +175,7 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
         data: The graph, if it was read: the defaults for one's own depend on its sizes and labels.
     """
     source = graph_of(given, file)
-    if source.store is not None and given.batch_size is None and file.batches.batch_size is None:
-        given = replace(given, batch_size=DEFAULT_BATCH_SIZE)
+    on_disk = source.store is not None
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
@@ -203,27 +202,24 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     own = _recipe(variant, model, source.name, sizes, values)
     # What is compared is chosen by the same metric.
     shared = usual | normalize | {"metric": own["settings"].metric} | flags
-    compared = _first(given.baseline, file.baseline)
+    baseline, compared = None, _first(given.baseline, file.baseline)
     if compared:
         shared = options_for_order(compared, source.carried) | shared
-    baseline = None
-    if compared:
         second = _recipe(variant, compared, source.name, sizes, shared)
-        baseline = RunConfig(**common, **second, batches=_batches(given, file, second, is_baseline=True))
-    batches = _batches(given, file, own)
-    if source.store is not None and batches is not None and not (given.fanout or file.batches.fanout):
-        batches = replace(batches, fanout=fanout_for_store(len(batches.fanout)))
-    return RunConfig(**common, **own, baseline=baseline, batches=batches)
+        batches = _batches(given, file, second, on_disk, is_baseline=True)
+        baseline = RunConfig(**common, **second, batches=batches)
+    return RunConfig(**common, **own, baseline=baseline, batches=_batches(given, file, own, on_disk))
 
 
 def _batches(
-    given: TrainFlags, file: RecipeFile, run: Mapping[str, Any], *, is_baseline: bool = False
+    given: TrainFlags, file: RecipeFile, run: Mapping[str, Any], on_disk: bool, *, is_baseline: bool = False
 ) -> BatchSettings | None:
-    """The mini-batches that flags or file ask for; none for a baseline that reads no neighbours.
+    """The mini-batches that flags or file or a graph on disk ask for; none for a baseline without neighbours.
 
     A baseline that reads more or fewer hops takes the same fanout as far as it goes, then its last number.
     """
-    batch_size = _first(given.batch_size, file.batches.batch_size)
+    usual_size = DEFAULT_BATCH_SIZE if on_disk else None
+    batch_size = _first(given.batch_size, file.batches.batch_size, usual_size)
     for name in ("fanout", "workers"):
         value = _first(getattr(given, name), getattr(file.batches, name))
         if batch_size is None and value is not None:
@@ -236,7 +232,8 @@ def _batches(
         return None
     hops = hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
     asked = None if given.fanout is None else parse(given.fanout, tuple[int, ...], "--fanout")
-    fanout = _first(asked, file.batches.fanout, DEFAULT_FANOUT)
+    usual = fanout_for_store(hops) if on_disk and not is_baseline else DEFAULT_FANOUT
+    fanout = _first(asked, file.batches.fanout, usual)
     fanout = (fanout,) * max(hops, 1) if isinstance(fanout, int) else check_fanout(fanout)
     if is_baseline:
         if not hops:

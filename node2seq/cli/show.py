@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from node2seq.data.graph import COUNTED, described_target
-from node2seq.reporting.document import percent
+from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table, result_row, values_of
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
 from node2seq.train.progress import result_warnings
 
@@ -32,7 +32,8 @@ LINE_SECONDS = 10.0
 _FIRST_ESTIMATE = 5
 # The time that is left is estimated by no more epochs than these.
 _LATEST = 20
-PART_NAMES = {"train": "training", "val": "validation", "test": "test", "test_rest": "test (all the rest)"}
+# Of a list of classes, so many characters are shown.
+_WIDEST = 200
 
 OnEpoch = Callable[["EpochRecord"], None]
 
@@ -68,8 +69,9 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
     components = "" if about.components is None else f"{about.components} components, "
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())
+    balance = balance if len(balance) <= _WIDEST else f"{balance[: _WIDEST - 2]} …"
     counted = COUNTED.get(about.task)
-    target, classes = f"{counted}: {_shorten(balance)}", f", {about.classes} {counted}"
+    target, classes = f"{counted}: {balance}", f", {about.classes} {counted}"
     if counted is None:
         target, classes = f"to predict: {described_target(about.target)}", ""
     line(
@@ -203,10 +205,13 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
         mean = statistics.mean(found.reference for found in tests)
         share = shown(tests[0].reference_metric, mean, " % of the test nodes")
         title += f"; {tests[0].reference_title}: {share}"
-    others = [f"{METRIC_TITLES[figure]} (test)" for figure in _others(finished[0].own, metric)]
+    others = [
+        f"{METRIC_TITLES[figure]} (test)" for figure in other_figures(finished[0].own.metrics["val"], metric)
+    ]
     table = _table(title, "model", "validation", "test", *others, "epoch", "seconds", pad_edge=False)
     for outcomes in _side_by_side(finished):
-        table.add_row(*_row(outcomes, metric))
+        seconds = sum(outcome.seconds for outcome in outcomes)
+        table.add_row(*result_row(outcomes, metric), f"{seconds:.1f}")
     console.print(table)
     for warning in _warnings(finished):
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
@@ -236,31 +241,18 @@ def _warnings(finished: Sequence[Finished]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _others(outcome: RunResult, metric: str) -> list[str]:
-    """What is shown of every result, beside the metric that its epoch was chosen by."""
-    return [figure for figure in outcome.metrics["val"].figures if figure != metric]
-
-
 def metrics(console: Console, measured: Mapping[str, Measured], class_names: Sequence[str]) -> None:
     """Show what a model reaches on each part of a split, and class by class on the last."""
     part = "test" if "test" in measured else "val"
-    shape = measured[part]
-    titles = (METRIC_TITLES[name] for name in shape.figures)
-    table = _table(None, "nodes of", "number", *titles, shape.reference_title, "loss")
-    for name, found in measured.items():
-        figures = (shown(metric, found.value(metric)) for metric in found.figures)
-        reference = shown(found.reference_metric, found.reference)
-        table.add_row(PART_NAMES.get(name, name), str(found.nodes), *figures, reference, f"{found.loss:.4f}")
-    console.print(table)
-    if not shape.rows:
-        return
-    word = shape.row_word
-    classes = _table(f"{PART_NAMES[part]}, {word} by {word}", word, "nodes", "precision", "recall", "F1")
-    for name, row in zip(class_names, shape.rows, strict=True):
-        classes.add_row(
-            escape(name), str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)
-        )
-    console.print(classes)
+    tables = {"": parts_table(measured, digits=4)}
+    if measured[part].rows:
+        word = measured[part].row_word
+        tables[f"{PARTS[part]}, {word} by {word}"] = classes_table(measured[part], class_names)
+    for title, grid in tables.items():
+        table = _table(title or None, *grid.header)
+        for line in grid.lines:
+            table.add_row(*(escape(str(cell)) for cell in line))
+        console.print(table)
 
 
 def as_json(finished: Sequence[Finished]) -> str:
@@ -272,41 +264,15 @@ def as_json(finished: Sequence[Finished]) -> str:
     return json.dumps({"runs": entries, **own, "baseline": others[0] if others else None})
 
 
-def _shorten(text: str, width: int = 200) -> str:
-    return text if len(text) <= width else text[: width - 2] + " …"
-
-
 def _side_by_side(finished: Sequence[Finished]) -> list[list[RunResult]]:
     own = [run.own for run in finished]
     others = [run.baseline for run in finished if run.baseline is not None]
     return [own, others] if others else [own]
 
 
-def _row(outcomes: Sequence[RunResult], metric: str) -> list[str]:
-    cells = [outcomes[0].config.model]
-    others = [("test", figure) for figure in _others(outcomes[0], metric)]
-    for part, figure in (("val", metric), ("test", metric), *others):
-        cells.append(_mean_and_sd(figure, _values(outcomes, part, figure)))
-    cells.append(f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}")
-    cells.append(f"{sum(outcome.seconds for outcome in outcomes):.1f}")
-    return cells
-
-
-def _values(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float]:
-    found = (o.metrics[part].value(figure) for o in outcomes if part in o.metrics)
-    return [value for value in found if value is not None]
-
-
-def _mean_and_sd(metric: str, values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    mean = shown(metric, statistics.mean(values))
-    return mean if len(values) == 1 else f"{mean} ± {shown(metric, statistics.stdev(values))}"
-
-
 def _summary(outcomes: Sequence[RunResult]) -> dict[str, Any]:
     values = {
-        f"{part}_{figure.replace('-', '_')}": _values(outcomes, part, figure)
+        f"{part}_{figure.replace('-', '_')}": values_of(outcomes, part, figure)
         for part in ("val", "test")
         for figure in dict.fromkeys((*outcomes[0].metrics["val"].figures, outcomes[0].config.settings.metric))
     }

@@ -15,22 +15,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from node2seq.data.conversion.edges import join_edges, sort_edges, write_edges
 from node2seq.data.conversion.engine import Report, Table, parse_size
 from node2seq.data.conversion.job import Job, Request
-from node2seq.data.conversion.labels import read_labels
-from node2seq.data.conversion.nodes import (
+from node2seq.data.conversion.steps import (
     choose_columns,
     copy_nodes,
     encode_features,
+    join_edges,
     number_nodes,
+    read_labels,
+    sort_edges,
     sort_ids,
+    write_edges,
 )
 from node2seq.data.encoding import described_columns, width
 from node2seq.data.graph import estimate
 from node2seq.data.schema import make_schema
 from node2seq.data.splits import REGRESSION
 from node2seq.data.store import JOURNAL, MANIFEST, StoredGraph, write_manifest
+from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
 from node2seq.storage import (
     LOCK_FILES,
@@ -98,8 +101,7 @@ def convert(
     make_folder(folder / WORK)
     try:
         with locked(folder):
-            conversion = _Conversion(request, folder, limit, on_progress or _silent)
-            conversion.run()
+            _Conversion(request, folder, limit, on_progress or (lambda _: None)).run()
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Stopped. Run the same command to resume.") from None
     except Node2SeqError as error:
@@ -110,10 +112,6 @@ def convert(
             raise DiskFullError(error.given, error.reason, cure) from error
         raise
     return StoredGraph(folder)
-
-
-def _silent(_: Progress) -> None:
-    """Ignore it."""
 
 
 def _check_free(folder: Path) -> None:
@@ -172,7 +170,13 @@ class _Conversion:
     def run(self) -> None:
         """Take the steps that are left."""
         if (self.job.folder / MANIFEST).is_file():
-            self._check_same(StoredGraph(self.job.folder).manifest.get("request"))
+            if StoredGraph(self.job.folder).manifest.get("request") != self._identity:
+                raise Node2SeqError(
+                    str(self.job.folder),
+                    "it is a store of other files, or of these with other options, and nothing is "
+                    "overwritten",
+                    "Give another folder, or remove this one",
+                )
             self._clean()
             return
         self._resume()
@@ -212,14 +216,6 @@ class _Conversion:
     @property
     def _times(self) -> list[int]:
         return [file.stat().st_mtime_ns for table in (self.job.edges, self.job.nodes) for file in table.files]
-
-    def _check_same(self, found: Any) -> None:
-        if found != self._identity:
-            raise Node2SeqError(
-                str(self.job.folder),
-                "it is a store of other files, or of these with other options, and nothing is overwritten",
-                "Give another folder, or remove this one",
-            )
 
     def _resume(self) -> None:
         """Take up what an earlier process has done; of files that were corrected since, nothing."""
@@ -356,8 +352,6 @@ def _summary(job: Job) -> dict[str, Any]:
 def _count_rows(table: Table) -> int:
     """How many rows a table has; of text, an estimate by its first lines."""
     if table.kind == "Parquet":
-        import polars as pl
-
         return sum(int(pl.scan_parquet(file).select(pl.len()).collect().item()) for file in table.files)
     with table.files[0].open("rb") as file:
         start = file.read(2**16)

@@ -17,17 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, first_few, subject
+from node2seq.data.tabular import MISSING, as_text, first_few, pl, subject
 from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 #: A column of more different texts is left out.
 MOST_CATEGORIES = 256
@@ -51,9 +47,9 @@ def choose_encoding(
     categorical: Sequence[str],
     fill: str | float | None,
     *,
-    standardize: bool = False,
-    wanted: Sequence[str] = (),
-    notes: list[str] | None = None,
+    standardize: bool,
+    wanted: Sequence[str],
+    notes: list[str],
 ) -> Encoding:
     """Choose how to encode each column of the frame.
 
@@ -67,48 +63,29 @@ def choose_encoding(
         notes: Gets what is left out.
     """
     fill = check_fill(fill)
-    encoding: Encoding = []
+    found: list[dict[str, Any] | None] = []
     for column in frame:
         name, forced = column.name, column.name in categorical
-        is_date = column.dtype.is_temporal()
-        numbers = None if forced or is_date else as_numbers(column, title)
+        numbers = None if forced or column.dtype.is_temporal() else as_numbers(column, title)
         is_time = numbers is None and not forced and holds_dates(column)
-        numbers = _seconds(column, title) if is_time else numbers
+        numbers = seconds_of(column, title) if is_time else numbers
         if numbers is None:
-            chosen = _category(column, title, fill, forced=forced, wanted=name in wanted)
-            if chosen is None:
-                distinct = column.n_unique()
-                words = (
-                    f"column {name!r} has {distinct} different texts ({first_few(_examples(column, title))})"
-                )
-                (notes if notes is not None else []).append(
-                    f"{words}: it is left out; to use it, give --categorical {name}"
-                )
-                continue
-            encoding.append(chosen)
+            found.append(_category(column, title, fill, notes, forced=forced, wanted=name in wanted))
             continue
         chosen = {"kind": "time" if is_time else "number", "name": name, "fill": _fill_value(numbers, fill)}
         if not is_time and (example := decimal_comma(column, title)) is not None:
             chosen["decimal"] = ","
-            read_as = f"a comma precedes the decimals, {example!r} is read as {point_for_comma(example)}"
-            (notes if notes is not None else []).append(f"column {name!r}: {read_as}")
+            plain = example.replace(".", "").replace(",", ".")
+            notes.append(f"column {name!r}: a comma precedes the decimals, {example!r} is read as {plain}")
         # Seconds since 1970 have too many digits for 32 bits as they are.
         shift, scale = _scale(numbers, title) if standardize or is_time else (0.0, 1.0)
-        if (shift, scale) != (0.0, 1.0):
-            chosen |= {"shift": shift, "scale": scale}
-        encoding.append(chosen)
-    return encoding
+        found.append(chosen if (shift, scale) == (0.0, 1.0) else chosen | {"shift": shift, "scale": scale})
+    return [column for column in found if column is not None]
 
 
-def _seconds(column: pl.Series, title: str) -> pl.Series:
+def seconds_of(column: pl.Series, title: str) -> pl.Series:
     """A column of dates and timestamps in seconds since 1970, with nulls for missing cells."""
-    import polars as pl
-
     return pl.Series(column.name, read_times(column, title, "date").values).fill_nan(None)
-
-
-def _examples(column: pl.Series, title: str) -> list[str]:
-    return as_text(column, title).drop_nulls().unique(maintain_order=True).head(4).to_list()
 
 
 def has_missing_words(categories: Sequence[str]) -> bool:
@@ -133,15 +110,11 @@ def described_columns(encoding: Encoding) -> dict[str, str]:
                 about += (
                     f", standardised ({column['shift']:.4g} subtracted, divided by {column['scale']:.4g})"
                 )
-            found[column["name"]] = about + _filled_words(column)
+            if column["fill"] is not None:
+                value = "no category" if kind == "category" else f"{column['fill']:.4g}"
+                about += f"; missing cells: {value}"
+            found[column["name"]] = about
     return found
-
-
-def _filled_words(column: dict[str, Any]) -> str:
-    if column["fill"] is None:
-        return ""
-    value = "no category" if column["kind"] == "category" else f"{column['fill']:.4g}"
-    return f"; missing cells: {value}"
 
 
 def encoded_columns(encoding: Encoding) -> list[str]:
@@ -175,7 +148,7 @@ def encode(
         cells = frame[name]
         if column["kind"] != "category":
             numbers = (
-                _seconds(cells, title)
+                seconds_of(cells, title)
                 if column["kind"] == "time"
                 else as_numbers(
                     cells,
@@ -203,8 +176,6 @@ def encode(
 
 def read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
     """Columns of finite numbers, without any missing, [rows, columns], float32."""
-    import polars as pl
-
     out = np.empty((frame.height, frame.width), dtype=np.float32)
     for place, column in enumerate(frame):
         is_number = column.dtype == pl.Boolean or column.dtype.is_numeric()
@@ -252,16 +223,21 @@ def _columns(encoding: Encoding) -> Iterator[dict[str, Any]]:
 
 
 def as_numbers(
-    column: pl.Series, title: str, *, strict: str | None = None, decimal_comma_known: bool | None = None
+    column: pl.Series,
+    title: str,
+    *,
+    strict: str | None = None,
+    decimal_comma_known: bool | None = None,
+    before: int = 0,
+    instead: str = "",
 ) -> pl.Series | None:
     """The column as float64 with nulls for missing cells, or None if it holds categories.
 
     A column with numbers in at least half of its cells is numeric: its other cells are errors. With
     ``strict``, which says why, it has to be. ``decimal_comma_known``: whether a comma precedes the decimals;
-    None: as the cells tell.
+    None: as the cells tell. ``before``: how many rows of the table come before these.
+    ``instead``: what else than correcting a cell the user can do.
     """
-    import polars as pl
-
     if column.dtype == pl.Boolean or column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
     if column.dtype == pl.String:
@@ -281,13 +257,13 @@ def as_numbers(
         return numbers.fill_nan(None)
     if strict is None and 2 * len(wrong) > given:
         return None
-    row = int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
+    row = before + int((text.is_not_null() & numbers.is_null()).arg_max() or 0) + 1
     raise Node2SeqError(
         title,
         f"column {column.name!r}: {first_few([wrong[0]])} in row {row} is not a number; "
         + (strict or "most other cells are"),
         "Correct it"
-        + ("" if strict else f", or say categorical={column.name} (--categorical {column.name})"),
+        + (instead if strict else f", or say categorical={column.name} (--categorical {column.name})"),
     )
 
 
@@ -313,8 +289,6 @@ def plain_numbers(text: pl.Series, decimal_comma_known: bool | None = None) -> p
 
 def decimal_comma(column: pl.Series, title: str) -> str | None:
     """A cell that shows that commas precede decimals in a column of text; None if they do not."""
-    import polars as pl
-
     return _decimal_comma_in(as_text(column, title)) if column.dtype == pl.String else None
 
 
@@ -325,11 +299,6 @@ def _decimal_comma_in(text: pl.Series) -> str | None:
         return None
     telling = commas.filter(~commas.str.contains(_THOUSANDS))
     return telling[0] if len(telling) else None
-
-
-def point_for_comma(cell: str) -> str:
-    """A number with a decimal comma, written with a point."""
-    return cell.replace(".", "").replace(",", ".")
 
 
 def _scale(numbers: pl.Series, title: str) -> tuple[float, float]:
@@ -372,19 +341,22 @@ def _filled(numbers: pl.Series, column: dict[str, Any], title: str, *, trained: 
 
 
 def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqError:
-    row = int(missing.arg_max() or 0) + 1
-    count = int(missing.sum())
-    cells = "1 cell is" if count == 1 else f"{count} cells are"
+    words = missing_cells(int(missing.sum()), int(missing.arg_max() or 0) + 1)
     return Node2SeqError(
         title,
-        f"column {missing.name!r}: {cells} missing, the first in row {row}",
+        f"column {missing.name!r}: {words}",
         "Fill them with fill='mean' or a number (--fill mean)"
         + ("" if trained else ", or leave the column out (--ignore)"),
     )
 
 
+def missing_cells(count: int, row: int) -> str:
+    """What to say of so many missing cells."""
+    return f"{'1 cell is' if count == 1 else f'{count} cells are'} missing, the first in row {row}"
+
+
 def _category(
-    column: pl.Series, title: str, fill: str | float | None, *, forced: bool, wanted: bool
+    column: pl.Series, title: str, fill: str | float | None, notes: list[str], *, forced: bool, wanted: bool
 ) -> dict[str, Any] | None:
     """How to encode a column of categories; None for one of so many that it is left out."""
     text = as_text(column, title)
@@ -394,6 +366,9 @@ def _category(
     )
     if len(categories) > MOST_CATEGORIES and not forced:
         if not wanted:
+            few = text.drop_nulls().unique(maintain_order=True).head(4).to_list()
+            words = f"column {column.name!r} has {column.n_unique()} different texts ({first_few(few)})"
+            notes.append(f"{words}: it is left out; to use it, give --categorical {column.name}")
             return None
         raise Node2SeqError(
             title,
@@ -411,8 +386,6 @@ def _category(
 def _onehot(
     cells: pl.Series, column: dict[str, Any], title: str, *, trained: bool
 ) -> tuple[np.ndarray, list[str]]:
-    import polars as pl
-
     text = as_text(cells, title)
     absent = [word for word in text.drop_nulls().unique().to_list() if word.lower() in NO_CATEGORY]
     # A word for a missing cell is a category where the training had it as one.
@@ -430,7 +403,7 @@ def _onehot(
 
 
 # A column of which so many cells are zero stays a column of zeros and a few numbers: it is not shifted.
-MOSTLY_ZERO = 0.5
+_MOSTLY_ZERO = 0.5
 
 
 def scale_of(values: np.ndarray) -> tuple[float, float]:
@@ -443,14 +416,26 @@ def scale_of(values: np.ndarray) -> tuple[float, float]:
         values: The numbers of the column, without missing ones.
     """
     values = values.astype(np.float64, copy=False)
-    if not values.size or ((values == 0) | (values == 1)).all():
+    if not values.size:
         return 0.0, 1.0
-    if (values == 0).mean() >= MOSTLY_ZERO:
-        return 0.0, float(np.abs(values).max())
-    mean, deviation = float(values.mean()), float(values.std())
-    # Equal numbers differ from their mean by a rounding at most.
-    is_constant = deviation <= 1e-12 * max(abs(mean), 1e-300)
-    return mean, 1.0 if is_constant else deviation
+    is_binary, zeros = bool(((values == 0) | (values == 1)).all()), float((values == 0).mean())
+    return choose_scale(
+        is_binary, zeros, float(np.abs(values).max()), float(values.mean()), float(values.std())
+    )
+
+
+def choose_scale(
+    is_binary: bool, zeros: float, largest: float, mean: float, deviation: float
+) -> tuple[float, float]:
+    """The same by what is known of a column: the share of its zeros, its largest size, mean and deviation."""
+    if is_binary:
+        return 0.0, 1.0
+    return (0.0, largest) if zeros >= _MOSTLY_ZERO else (mean, deviation_or_one(mean, deviation))
+
+
+def deviation_or_one(mean: float, deviation: float) -> float:
+    """A standard deviation to divide by; 1 for equal numbers, which differ from their mean by a rounding."""
+    return deviation if deviation > 1e-12 * max(abs(mean), 1e-300) else 1.0
 
 
 def standardize(x: np.ndarray) -> np.ndarray:

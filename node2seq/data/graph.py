@@ -148,6 +148,19 @@ def _join(label: Tensor, source: Tensor, target: Tensor) -> Tensor:
             label = jumped
 
 
+def tensors_of(data: Data) -> tuple[Tensor, Tensor]:
+    """The features and the edges of a graph that has both, as every prepared one does."""
+    assert data.x is not None
+    assert data.edge_index is not None
+    return data.x, data.edge_index
+
+
+def carried_by(data: Data) -> dict[str, Tensor]:
+    """What the edges of a graph carry: ``edge_weight``, ``edge_attr`` and ``edge_order``, if they do."""
+    known = {name: data.get(name) for name in ("edge_weight", "edge_attr", "edge_order")}
+    return {name: values for name, values in known.items() if values is not None}
+
+
 def is_directed(data: Data) -> bool:
     """Whether the graph is directed: by its schema if it has one, otherwise by its edges.
 

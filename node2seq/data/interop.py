@@ -16,20 +16,22 @@ from torch_geometric.data import Data
 from node2seq.data.graph import (
     STRUCTURAL,
     EdgeCounts,
+    carried_by,
     clean_edges,
     clean_valued_edges,
     is_directed,
     structural_features,
+    tensors_of,
 )
 from node2seq.data.reading import ReadReport, from_frames
 from node2seq.data.schema import schema_of_matrix
-from node2seq.data.splits import CLASSIFICATION, REGRESSION, Split, kind_of_labels, labelled, masks_of
+from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, Split, kind_of_labels, labelled, masks_of
+from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
 from node2seq.storage import write_bytes
 
 if TYPE_CHECKING:
     import networkx as nx
-    import polars as pl
 
 
 def from_pyg(data: Data, *, directed: bool = False) -> Data:
@@ -95,10 +97,10 @@ def _clean(
     data: Data, edge_index: Tensor, nodes: int, directed: bool
 ) -> tuple[Tensor, dict[str, Tensor], EdgeCounts]:
     """The edges without loops and duplicates, what they carry, and the counts."""
-    given = {"edge_weight": data.edge_weight, "edge_attr": data.edge_attr}
-    given = {name: values.float().cpu() for name, values in given.items() if values is not None}
-    if data.get("edge_order") is not None:
-        given["edge_order"] = data.edge_order.double().cpu()
+    given = {
+        name: (values.double() if name == "edge_order" else values.float()).cpu()
+        for name, values in carried_by(data).items()
+    }
     if not given:
         edges, counts = clean_edges(edge_index, nodes, directed=directed)
         return edges, {}, counts
@@ -133,26 +135,21 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
     and ``order`` where edges carry them. Nodes: ``id``, ``label`` (null where unlabelled), ``split`` if one
     is given or the graph has masks, and the features f0, f1, …
     """
-    import polars as pl
-
-    assert data.edge_index is not None
-    assert data.x is not None
+    x, edge_index = tensors_of(data)
     held = data.to_dict()
     ids = held.get("node_ids")
-    ids = np.arange(data.x.size(0)) if ids is None else ids
-    id_column = pl.Series("id", ids)
-    source, target = data.edge_index.cpu()
+    id_column = pl.Series("id", np.arange(x.size(0)) if ids is None else ids)
+    source, target = edge_index.cpu()
     kept = torch.ones_like(source, dtype=torch.bool) if is_directed(data) else source < target
     ends = {"source": source[kept].numpy(), "target": target[kept].numpy()}
     edges = pl.DataFrame([id_column.gather(end).alias(name) for name, end in ends.items()])
-    if data.edge_weight is not None:
-        edges = edges.with_columns(pl.Series("weight", data.edge_weight.cpu()[kept].numpy()))
-    if data.edge_attr is not None:
-        attr = data.edge_attr.cpu()[kept]
-        attr = attr[:, None] if attr.dim() == 1 else attr
-        edges = edges.with_columns(pl.Series(f"e{i}", attr[:, i].numpy()) for i in range(attr.size(1)))
-    if data.get("edge_order") is not None:
-        edges = edges.with_columns(pl.Series("order", data.edge_order.cpu()[kept].numpy()))
+    for name, values in carried_by(data).items():
+        table = values.cpu()[kept]
+        table = table[:, None] if table.dim() == 1 else table
+        titles = {"edge_weight": ["weight"], "edge_order": ["order"]}.get(
+            name, [f"e{i}" for i in range(table.size(1))]
+        )
+        edges = edges.hstack(pl.DataFrame(table.numpy(), schema=titles))
     columns = [id_column]
     if isinstance(data.y, Tensor):
         names = held.get("class_names")
@@ -169,7 +166,7 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
             columns.append(labels.alias(str(titles[number]) if several else "label"))
     if (parts := _parts(data, split)) is not None:
         columns.append(pl.Series("split", parts, dtype=pl.String))
-    features = pl.DataFrame(data.x.cpu().numpy(), schema=[f"f{number}" for number in range(data.x.size(1))])
+    features = pl.DataFrame(x.cpu().numpy(), schema=[f"f{number}" for number in range(x.size(1))])
     return edges, pl.DataFrame(columns).hstack(features)
 
 
@@ -182,7 +179,7 @@ def _parts(data: Data, split: Split | None) -> list[str | None] | None:
     else:
         return None
     parts = np.full(int(data.num_nodes or 0), None, dtype=object)
-    for name, nodes in zip(("train", "val", "test"), members, strict=True):
+    for name, nodes in zip(PARTS, members, strict=True):
         parts[nodes] = name
     return parts.tolist()
 
@@ -209,7 +206,12 @@ def check_tables(paths: Sequence[Path], *, force: bool) -> None:
         force: Whether those that exist may be replaced.
     """
     for number, path in enumerate(paths):
-        _check_table_name(path)
+        if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+            raise Node2SeqError(
+                str(path),
+                "its name has the ending of no format that can be written",
+                "End it in .csv, .tsv or .parquet",
+            )
         if path.resolve() in [other.resolve() for other in paths[:number]]:
             raise Node2SeqError(str(path), "it is named for two tables", "Give each a file of its own")
         if not path.absolute().parent.is_dir():
@@ -218,19 +220,8 @@ def check_tables(paths: Sequence[Path], *, force: bool) -> None:
             raise Node2SeqError(str(path), "it exists", "Give another name, or --force to replace it")
 
 
-def _check_table_name(path: Path) -> None:
-    """Refuse a name that says no format in which a table can be written."""
-    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
-        raise Node2SeqError(
-            str(path),
-            "its name has the ending of no format that can be written",
-            "End it in .csv, .tsv or .parquet",
-        )
-
-
 def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame as CSV, TSV or Parquet by the ending of its name."""
-    _check_table_name(path)
+    """Write a frame as CSV, TSV or Parquet by the ending of its name, which :func:`check_tables` has seen."""
     content = io.BytesIO()  # what the disk refuses reaches us through polars without its number
     if path.suffix.lower() == ".parquet":
         frame.write_parquet(content)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from node2seq.data.encoding import LARGEST, NO_CATEGORY, as_numbers, plain_numbers
-from node2seq.data.tabular import MISSING, as_text, first_few, subject
+from node2seq.data.splits import PARTS
+from node2seq.data.tabular import MISSING, as_text, first_few, pl, subject
 from node2seq.errors import Node2SeqError
 
-if TYPE_CHECKING:
-    import polars as pl
-
-
-_PARTS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-}
 #: The part of a split that each word stands for.
-PART_OF = {word: part for part, words in _PARTS.items() for word in words}
+PART_OF = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 
 # What separates the labels of a cell, as people write it.
 _SEPARATORS = (";", "|", ",")
@@ -54,9 +50,7 @@ class Labels:
     @property
     def known(self) -> np.ndarray:
         """Which nodes have a label, [N]."""
-        if self.y.ndim == 2:
-            return self.y.min(axis=1) >= 0
-        return ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
+        return known_labels(self.y)
 
 
 def choose_task(column: pl.Series, title: str, notes: list[str], count: int | None = None) -> str:
@@ -68,8 +62,6 @@ def choose_task(column: pl.Series, title: str, notes: list[str], count: int | No
         notes: Gets what was chosen, if it may surprise.
         count: How many labelled nodes there are, if the column lists each different cell once.
     """
-    import polars as pl
-
     text = as_text(column, title)
     text = plain_numbers(text.set(text.str.to_lowercase().is_in(MISSING), None).drop_nulls())
     numbers = text.cast(pl.Float64, strict=False).unique().sort()
@@ -88,23 +80,30 @@ def choose_task(column: pl.Series, title: str, notes: list[str], count: int | No
     return "regression"
 
 
-def read_target_numbers(column: pl.Series, title: str, *, trained: bool) -> Labels:
+def read_target_numbers(column: pl.Series, title: str, *, trained: bool, before: int = 0) -> Labels:
     """The numbers to predict.
 
     Args:
         column: The label column.
         title: What the table is called in an error.
         trained: Whether they are of another graph than that of the training, and need not differ.
+        before: How many rows of the table come before these.
     """
-    numbers = as_numbers(column, title, strict="the number is to be predicted")
+    numbers = as_numbers(
+        column,
+        title,
+        strict="the number is to be predicted",
+        before=before,
+        instead=", or give --task classification",
+    )
     assert numbers is not None
     y = numbers.fill_null(math.nan).to_numpy().astype(np.float64)
     wrong = np.flatnonzero(np.isinf(y) | (np.abs(y) > LARGEST))
     if wrong.size:
-        row = int(wrong[0])
+        which = f"{y[wrong[0]]} in row {before + int(wrong[0]) + 1}"
         raise Node2SeqError(
             title,
-            f"column {column.name!r}: {y[row]} in row {row + 1} is too large to compute with in 32 bits",
+            f"column {column.name!r}: {which} is too large to compute with in 32 bits",
             "Correct it, or scale the column",
         )
     known = np.unique(y[~np.isnan(y)])
@@ -230,8 +229,6 @@ def read_labels(
         task: What is predicted; None: as the column looks.
         separator: What separates several labels in a cell.
     """
-    import polars as pl
-
     if frame.width > 1:
         return read_label_columns(frame, title, notes)
     column = frame.to_series()
@@ -244,10 +241,7 @@ def read_labels(
     text = as_text(column, title)
     absent = text.str.to_lowercase().is_in(NO_CATEGORY).fill_null(value=False)
     if known is None and absent.any():
-        words = text.filter(absent).unique().sort().to_list()
-        notes.append(
-            f"column {column.name!r}: {first_few(words)} is read as no label ({int(absent.sum())} nodes)"
-        )
+        notes.append(no_label(column.name, text.filter(absent).unique().sort().to_list(), int(absent.sum())))
         text = text.set(absent, None)
     found = text.drop_nulls().unique().to_list()
     if known is not None:
@@ -258,9 +252,12 @@ def read_labels(
     else:
         names = sorted_classes(found)
         check_classes(text, title, names, needs_pairs)
-    numbered = range(len(names))
-    y = text.replace_strict(pl.Series(names, dtype=pl.String), numbered, default=-1, return_dtype=pl.Int64)
-    return Labels(y.to_numpy().astype(np.int64), list(names))
+    return Labels(number_classes(text, names), list(names))
+
+
+def no_label(name: str, words: list[str], nodes: int) -> str:
+    """What to say of words that stand for a missing label."""
+    return f"column {name!r}: {first_few(words)} is read as no label ({nodes} nodes)"
 
 
 def sorted_classes(found: list[str]) -> list[str]:
@@ -294,8 +291,8 @@ def check_classes(text: pl.Series, title: str, names: list[str], needs_pairs: bo
         )
 
 
-def read_split(column: pl.Series, known: np.ndarray, title: str, notes: list[str]) -> dict[str, np.ndarray]:
-    """The train, val and test masks; unlabelled nodes are in none."""
+def read_parts(column: pl.Series, title: str) -> np.ndarray:
+    """The part of a split that each node is in: its place in :data:`PARTS` from 1, 0 for none, uint8."""
     text = as_text(column, title).str.to_lowercase()
     wrong = [value for value in text.drop_nulls().unique().sort().to_list() if value not in PART_OF]
     if wrong:
@@ -304,14 +301,37 @@ def read_split(column: pl.Series, known: np.ndarray, title: str, notes: list[str
             f"column {column.name!r} holds {first_few(wrong)}",
             "Say train, val or test, or leave it empty",
         )
-    parts = np.array([PART_OF.get(value or "", "") for value in text.to_list()])
-    masks = {part: (parts == part) & known for part in _PARTS}
-    for part, mask in masks.items():
-        if not mask.any():
+    numbers = {word: PARTS.index(part) + 1 for word, part in PART_OF.items()}
+    return text.replace_strict(numbers, default=0, return_dtype=pl.UInt8).to_numpy()
+
+
+def check_parts(labelled: np.ndarray, title: str, name: str) -> None:
+    """Refuse a split of which a part has no labelled node; ``labelled`` counts them by the parts' numbers."""
+    for number, part in enumerate(PARTS, start=1):
+        if not labelled[number]:
             raise Node2SeqError(
-                title, f"column {column.name!r} puts no labelled node into {part}", "Put some nodes into it"
+                title, f"column {name!r} puts no labelled node into {part}", "Put some nodes into it"
             )
-    without = int(((parts != "") & ~known).sum())
-    if without:
+
+
+def read_split(column: pl.Series, known: np.ndarray, title: str, notes: list[str]) -> dict[str, np.ndarray]:
+    """The train, val and test masks; unlabelled nodes are in none."""
+    parts = read_parts(column, title)
+    check_parts(np.bincount(parts[known], minlength=len(PARTS) + 1), title, column.name)
+    if without := int(((parts > 0) & ~known).sum()):
         notes.append(f"{without} nodes are in the split but have no label: they are in no part")
-    return masks
+    return {part: (parts == number) & known for number, part in enumerate(PARTS, start=1)}
+
+
+def known_labels(y: np.ndarray) -> np.ndarray:
+    """Which nodes have a label, [N]; of several labels, all have to be known."""
+    if y.ndim == 2:
+        return y.min(axis=1) >= 0
+    return ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+
+
+def number_classes(text: pl.Series, names: list[str]) -> np.ndarray:
+    """The number of each cell's class, −1 where it is none of these."""
+    known = pl.Series(names, dtype=pl.String)
+    numbers = text.replace_strict(known, range(len(names)), default=-1, return_dtype=pl.Int64)
+    return numbers.to_numpy().copy()  # polars' own memory is read only

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from node2seq.data.schema import (
     ReadOptions,
     check_schema,
     describe_columns,
+    edge_ends,
     id_column,
     if_there,
     label_separator,
@@ -33,20 +34,16 @@ from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION
 from node2seq.data.tabular import (
     LazyTable,
-    find_column,
     first_few,
     missing_column,
     open_table,
+    pl,
     subject,
     table_of,
     weight_column,
 )
-from node2seq.data.temporal import check_future, describe_order, read_order, split_by_time
-from node2seq.data.times import Times, read_times
+from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -142,13 +139,13 @@ def read_graph(
         raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
-    return build_graph(edge_table, node_table, _options(label, options), say or _silent)
+    return build_graph(edge_table, node_table, _options(label, options), say)
 
 
 def from_frames(edges: Any, nodes: Any = None, label: str | None = None, **options: Any) -> Data:
     """Make a graph from polars or pandas DataFrames or dicts of columns; options as in :func:`read_graph`."""
     node_table = None if nodes is None else table_of(nodes, "the nodes frame")
-    say: Say = options.pop("say", None) or _silent
+    say: Say | None = options.pop("say", None)
     return build_graph(table_of(edges, "the edges frame"), node_table, _options(label, options), say)
 
 
@@ -159,15 +156,16 @@ def _options(label: str | None, given: dict[str, Any]) -> ReadOptions:
     return ReadOptions(label, **given)
 
 
-def _silent(line: str) -> None:
-    """Ignore the line."""
-
-
-def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say) -> Data:
+def build_graph(
+    edges: LazyTable, nodes: LazyTable | None, options: ReadOptions, say: Say | None = None
+) -> Data:
     """Check the columns' names first, then read nodes and edges."""
+    say = say or (lambda _: None)
     schema = None if options.schema is None else check_schema(options.schema)
     directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
-    source, target = _ends(edges, options, {} if schema is None else schema["columns"])
+    own = {} if schema is None else schema["columns"]
+    ends = (getattr(options, end) or if_there(own.get(end), edges) for end in ("source", "target"))
+    source, target = edge_ends(edges, *ends)
     notes: list[str] = []
     warnings: list[str] = []
     carried = _carried_columns(edges, (source, target), options, schema)
@@ -186,7 +184,8 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     order = None
     if carried.order is not None:
         kind = None if schema is None else schema["edges"].get("order_kind")
-        order = read_order(edges.read([carried.order])[carried.order], edges.title, kind)
+        column = edges.read([carried.order])[carried.order]
+        order = read_times(column, edges.title, kind, complete=True)
         notes += order.notes
     data, counts = _clean(torch.from_numpy(numbers), edges, carried, order, len(ids), directed)
     if order is not None:
@@ -216,15 +215,6 @@ def build_graph(edges: LazyTable, nodes: LazyTable | None, options: ReadOptions,
     described = {} if read is None else describe_columns(read, encoding, nodes, labels)
     data.report = ReadReport(counts, notes, warnings, described)
     return data
-
-
-def _ends(edges: LazyTable, options: ReadOptions, own: dict[str, str | None]) -> tuple[str, str]:
-    """The columns of the edges' two ends."""
-    source = find_column(edges, "source", options.source or if_there(own.get("source"), edges))
-    target = find_column(edges, "target", options.target or if_there(own.get("target"), edges))
-    if source == target:
-        raise Node2SeqError(edges.title, f"{source!r} is named as source and as target", "Name two columns")
-    return source, target
 
 
 def _unused_columns(edges: LazyTable, used: Sequence[str]) -> list[str]:
@@ -365,8 +355,6 @@ def _edge_numbers(
     edges: LazyTable, source: str, target: str, nodes: NodeTable | None
 ) -> tuple[np.ndarray, pl.Series]:
     """The edges as node numbers [2, E], and the nodes' ids."""
-    import polars as pl
-
     ids = None if nodes is None else node_ids(nodes)
     frame = edges.read([source, target])
     if frame.height == 0 and ids is None:
@@ -389,8 +377,6 @@ def _edge_numbers(
 
 
 def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
-    import polars as pl
-
     unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
     names = pl.concat(unknown).unique(maintain_order=True).to_list()
     which = subject(names, "id {} is", "{} ids ({}) are")

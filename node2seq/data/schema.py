@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,14 +24,12 @@ from node2seq.data.tabular import (
     first_few,
     missing_column,
     normalized_name,
+    pl,
     quoted,
     subject,
 )
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _SCHEMA_FORMAT = 1
 # Where more columns are not used, they are described together.
@@ -246,6 +244,45 @@ def if_there(name: str | None, table: LazyTable) -> str | None:
     return name if name in table.names else None
 
 
+def edge_ends(edges: LazyTable, source: str | None, target: str | None) -> tuple[str, str]:
+    """The columns of the edges' two ends: those given, or those with usual names."""
+    found = find_column(edges, "source", source), find_column(edges, "target", target)
+    if found[0] == found[1]:
+        raise Node2SeqError(edges.title, f"{found[0]!r} is named as source and as target", "Name two columns")
+    return found
+
+
+def check_roles(table: LazyTable, *roles: tuple[str, str | None]) -> list[str]:
+    """The columns that are no features; refuses those that the table does not have, and one in two roles."""
+    for role, name in roles:
+        if name is not None and name not in table.names:
+            raise missing_column(table, role, name)
+    names = [name for _, name in roles if name is not None]
+    if len(set(names)) < len(names):
+        raise Node2SeqError(table.title, f"one column cannot be two of {quoted(names)}", "Name others")
+    return names
+
+
+def feature_columns(
+    table: LazyTable,
+    roles: Sequence[str],
+    features: Sequence[str] | None,
+    categorical: Sequence[str],
+    ignore: Sequence[str],
+) -> list[str]:
+    """The feature columns: those named, or all that have no other role and are not left out."""
+    for part, names in (("features", features or ()), ("categorical", categorical), ("ignore", ignore)):
+        for name in names:
+            if name not in table.names:
+                raise missing_column(table, part, name)
+            if name in roles:
+                raise Node2SeqError(
+                    f"{part}={name}", "it is the column of the id, the label or the split", "Leave it out"
+                )
+    chosen = table.names if features is None else dict.fromkeys(features)
+    return [name for name in chosen if name not in {*roles, *ignore}]
+
+
 def read_nodes(
     table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None, notes: list[str]
 ) -> NodeTable:
@@ -255,14 +292,13 @@ def read_nodes(
     labels = _label_columns(table, options, schema)
     split = options.split if schema is None else None
     time = options.split_by if schema is None else _time_of_training(table, schema)
-    for part, name in (*(("label", label) for label in labels), ("split", split), ("split_by", time)):
-        if name is not None and name not in table.names:
-            raise missing_column(table, part, name)
-    roles = [name for name in (node_id, *labels, split, time) if name is not None]
-    if len(set(roles)) < len(roles):
-        raise Node2SeqError(table.title, f"one column cannot be two of {quoted(roles)}", "Name others")
+    named = (("id", node_id), *(("label", name) for name in labels), ("split", split), ("split_by", time))
+    roles = check_roles(table, *named)
     if schema is None:
-        features = _feature_names(table, options, roles, notes)
+        features = feature_columns(table, roles, options.features, options.categorical, options.ignore)
+        for name in features if options.label is None else []:
+            if normalized_name(name) in ("label", "class", "y"):
+                notes.append(f"column {name!r} is read as a feature; to predict it, give --label {name}")
     else:
         features = encoded_columns(schema["features"])
         there = set(table.names)
@@ -339,25 +375,6 @@ def _time_of_training(table: LazyTable, schema: dict[str, Any]) -> str | None:
             table.title, f"the column {name!r} is missing", "Give the nodes' times, as in training"
         )
     return if_there(name, table)
-
-
-def _feature_names(table: LazyTable, options: ReadOptions, roles: list[str], notes: list[str]) -> list[str]:
-    for part in ("features", "categorical", "ignore"):
-        for name in getattr(options, part) or ():
-            if name not in table.names:
-                raise missing_column(table, part, name)
-            if name in roles:
-                raise Node2SeqError(
-                    f"{part}={name}", "it is the column of the id, the label or the split", "Leave it out"
-                )
-    left_out = {*roles, *options.ignore}
-    chosen = table.names if options.features is None else list(dict.fromkeys(options.features))
-    features = [name for name in chosen if name not in left_out]
-    if options.label is None:
-        for name in features:
-            if normalized_name(name) in ("label", "class", "y"):
-                notes.append(f"column {name!r} is read as a feature; to predict it, give --label {name}")
-    return features
 
 
 def id_column(column: pl.Series, title: str, cure: str) -> pl.Series:

@@ -31,6 +31,8 @@ class Split:
 
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL = "classification", "regression", "multi-label"
+#: The parts of a split.
+PARTS = ("train", "val", "test")
 #: What can be predicted of nodes.
 TASKS = (CLASSIFICATION, REGRESSION, MULTI_LABEL)
 
@@ -46,11 +48,6 @@ def labelled(y: Tensor) -> Tensor:
     """Which nodes have a label, [N]; of several labels, all have to be known."""
     known = ~y.isnan() if y.is_floating_point() else y >= 0
     return known.all(1) if y.dim() == 2 else known
-
-
-def class_labels(y: Tensor) -> Tensor:
-    """Class numbers, −1 where there is none; where no classes are predicted, every label is of class 0."""
-    return y if kind_of_labels(y) == CLASSIFICATION else labelled(y).long() - 1
 
 
 def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> Split:
@@ -92,7 +89,8 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise Node2SeqError(f"seed={seed!r}", "not a whole number from 0 to 2⁶³ − 1", "Give the run's number")
 
-    labels = class_labels(y).cpu().numpy()
+    # Where no classes are predicted, every label is of class 0.
+    labels = (y if kind_of_labels(y) == CLASSIFICATION else labelled(y).long() - 1).cpu().numpy()
     if rule in ("fixed", "redrawn"):
         if masks is None:
             raise Node2SeqError(
@@ -150,7 +148,7 @@ def _mixed(nodes: np.ndarray, words: np.ndarray) -> np.ndarray:
 def masks_of(data: Data) -> list[np.ndarray] | None:
     """The train, val and test masks of a graph, or None if it has no such split."""
     held = data.to_dict()
-    masks = [held.get(f"{part}_mask") for part in ("train", "val", "test")]
+    masks = [held.get(f"{part}_mask") for part in PARTS]
     # Some of PyTorch Geometric's sets carry ten splits as columns of a matrix: those are not one split.
     if any(mask is None or mask.dim() != 1 for mask in masks):
         return None

@@ -35,13 +35,13 @@ from torch_geometric.loader.utils import index_select
 
 from node2seq.data.graph import Summary
 from node2seq.data.sampler import NeighbourSampler
+from node2seq.data.splits import PARTS
 from node2seq.data.tabular import subject
 from node2seq.errors import Node2SeqError
 from node2seq.storage import read_json, replacing, write_json
 
 FORMAT = 1
 MANIFEST, JOURNAL = "manifest.json", "convert.json"
-PARTS = ("train", "val", "test")
 Array = NDArray[Any]
 
 
@@ -144,7 +144,7 @@ class StoredGraph(FeatureStore, GraphStore):
 
     def ids(self, nodes: Tensor) -> list[str]:
         """The ids of some nodes as the user's files have them."""
-        return [self._id(node) for node in nodes.tolist()]
+        return [self._id(node).decode() for node in nodes.tolist()]
 
     def find(self, ids: Sequence[str]) -> Tensor:
         """The nodes with these ids."""
@@ -155,18 +155,18 @@ class StoredGraph(FeatureStore, GraphStore):
             raise Node2SeqError(str(self.path), f"{which} not in this graph", "Give ids of its nodes")
         return torch.tensor(found, dtype=torch.int64)
 
-    def _id(self, node: int) -> str:
-        start, end = self._id_ptr[node : node + 2].tolist()
-        return self._id_text[start:end].tobytes().decode()
+    def _id(self, node: int) -> bytes:
+        text, ptr, _ = self._ids
+        start, end = ptr[node : node + 2].tolist()
+        return text[start:end].tobytes()
 
     def _node(self, name: str) -> int | None:
         """The node of an id, by halving the range of the ids in order: a few reads of the disk."""
         wanted, low, high = name.encode(), 0, self.num_nodes
         while low < high:
             middle = (low + high) // 2
-            node = int(self._id_order[middle])
-            start, end = self._id_ptr[node : node + 2].tolist()
-            found = self._id_text[start:end].tobytes()
+            node = int(self._ids[2][middle])
+            found = self._id(node)
             if found == wanted:
                 return node
             low, high = (middle + 1, high) if found < wanted else (low, middle)
@@ -180,16 +180,8 @@ class StoredGraph(FeatureStore, GraphStore):
                     raise _damaged(self.path / entry["file"], "its checksum does not match its content")
 
     @cached_property
-    def _id_text(self) -> Array:
-        return self._map("id_text")
-
-    @cached_property
-    def _id_ptr(self) -> Array:
-        return self._map("id_ptr")
-
-    @cached_property
-    def _id_order(self) -> Array:
-        return self._map("id_order")
+    def _ids(self) -> tuple[Array, Array, Array]:
+        return self._map("id_text"), self._map("id_ptr"), self._map("id_order")
 
     def _map(self, name: str) -> Array:
         entry = self.manifest["arrays"][name]
@@ -201,7 +193,8 @@ class StoredGraph(FeatureStore, GraphStore):
 
     def __getstate__(self) -> dict[str, Any]:
         # A process that is spawned maps the arrays by itself.
-        return {"path": self.path, "manifest": self.manifest, **_attr_classes(self)}
+        kept = ("path", "manifest", "_tensor_attr_cls", "_edge_attr_cls")  # the latter two are PyG's own
+        return {name: vars(self)[name] for name in kept}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
@@ -218,9 +211,9 @@ class StoredGraph(FeatureStore, GraphStore):
         if attr.attr_name not in ("x", "y"):
             return None
         values, index = getattr(self, str(attr.attr_name)), attr.index
-        taken = (
-            values if index is None else values[torch.as_tensor(index)] if _lists(index) else values[index]
-        )
+        if isinstance(index, list | np.ndarray):
+            index = torch.as_tensor(index)
+        taken = values if index is None else values[index]
         return taken.float() if attr.attr_name == "x" else taken
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
@@ -238,20 +231,10 @@ class StoredGraph(FeatureStore, GraphStore):
             return None
         return torch.from_numpy(self.row), torch.from_numpy(self.colptr)
 
-    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:  # noqa: ARG002
-        raise self._read_only()
+    def _read_only(self, *_: Any, **__: Any) -> bool:
+        raise Node2SeqError(str(self.path), "a store is read only", "Convert other files into another store")
 
-    def _remove_tensor(self, attr: TensorAttr) -> bool:  # noqa: ARG002
-        raise self._read_only()
-
-    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:  # noqa: ARG002
-        raise self._read_only()
-
-    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:  # noqa: ARG002
-        raise self._read_only()
-
-    def _read_only(self) -> Node2SeqError:
-        return Node2SeqError(str(self.path), "a store is read only", "Convert other files into another store")
+    _put_tensor = _remove_tensor = _put_edge_index = _remove_edge_index = _read_only
 
 
 def write_array(
@@ -283,11 +266,6 @@ def write_manifest(folder: Path, arrays: Mapping[str, Mapping[str, Any]], about:
     write_json(folder / MANIFEST, {"format": FORMAT, **about, "arrays": arrays, "sha256": digest})
 
 
-def is_store(path: str | Path) -> bool:
-    """Whether a folder is a store, or a conversion was begun there."""
-    return any(Path(path, name).is_file() for name in (MANIFEST, JOURNAL))
-
-
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise Node2SeqError(str(path), "there is no such store", "Check the path")
@@ -313,9 +291,14 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
     try:
         for entry in manifest["arrays"].values():
-            _check_size(
-                path / entry["file"], np.dtype(entry["dtype"]).itemsize * int(np.prod(entry["shape"]))
+            file, size = (
+                path / entry["file"],
+                np.dtype(entry["dtype"]).itemsize * int(np.prod(entry["shape"])),
             )
+            if not file.is_file():
+                raise _damaged(file, "the file is missing")
+            if (found := file.stat().st_size) != size:
+                raise _damaged(file, f"it has {found} bytes, and the manifest of the store says {size}")
         _ = manifest["nodes"], manifest["edges"], manifest["sha256"], manifest["schema"]["columns"]["label"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Node2SeqError(
@@ -324,21 +307,5 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check_size(path: Path, size: int) -> None:
-    if not path.is_file():
-        raise _damaged(path, "the file is missing")
-    if (found := path.stat().st_size) != size:
-        raise _damaged(path, f"it has {found} bytes, and the manifest of the store says {size}")
-
-
 def _damaged(path: Path, reason: str) -> Node2SeqError:
     return Node2SeqError(str(path), reason, "Restore it from a copy, or convert the files again")
-
-
-def _lists(index: Any) -> bool:
-    return isinstance(index, list | np.ndarray)
-
-
-def _attr_classes(graph: StoredGraph) -> dict[str, Any]:
-    """What PyG keeps in its stores."""
-    return {name: graph.__dict__[name] for name in ("_tensor_attr_cls", "_edge_attr_cls")}

@@ -11,19 +11,24 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from node2seq.data.parquet import is_damaged
+from node2seq.environment import LateModule
 from node2seq.errors import Node2SeqError
 from node2seq.storage import read_errors
 
 if TYPE_CHECKING:
     import polars as pl
+else:
+    pl = LateModule("polars")
 
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _FORMATS = {
@@ -65,20 +70,12 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> La
     """Open a file and read the names of its columns, so that a wrong file fails early."""
     path = Path(path)
     title = str(path)
-    kind = table_format(path)
+    kind, start, is_packed = _begin(path)
     with read_errors(path):
         content: Path | bytes = path
-        with path.open("rb") as file:
-            start = _beginning(file)
-            if start[:2] == _GZIP:
-                file.seek(0)
-                content = _decompress(file.read(), title)
-                start = _beginning(io.BytesIO(content))
-        if not start:
-            raise Node2SeqError(
-                title, "the file is empty", "Give a file with a header line and at least one row"
-            )
-        _check_content(title, kind, start)
+        if is_packed:
+            with _unpacking(title):
+                content = gzip.decompress(path.read_bytes())
         if kind in _SEPARATORS:
             return _open_text(title, content, start, kind, delimiter)
         if kind == "Parquet":
@@ -86,9 +83,25 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> La
         return _open_npz(title, content)
 
 
-def _beginning(file: BinaryIO) -> bytes:
-    """Enough bytes to tell the format, and the whole header line, however many columns it has."""
-    return file.read(2**16) + file.readline(2**24)
+def _begin(path: Path) -> tuple[str, bytes, bool]:
+    """The format of a file, its first bytes, the whole header line among them, and whether it is gzipped."""
+    title, kind = str(path), table_format(path)
+    with read_errors(path), path.open("rb") as file, _unpacking(title):
+        is_packed = file.read(2) == _GZIP
+        file.seek(0)
+        with gzip.open(file) if is_packed else file as plain:
+            start = plain.read(2**16) + plain.readline(2**24)
+    if not start:
+        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
+    found = "Parquet" if start[:4] == _PARQUET else "NPZ" if start[:4] == _ZIP else None
+    if found is not None and found != kind:
+        name = {"Parquet": "Parquet", "NPZ": "zip or NPZ"}[found]
+        raise Node2SeqError(
+            title, f"its name says {kind}, but it holds {name} data", "Give the file the ending of its format"
+        )
+    if found is None and kind not in _SEPARATORS:
+        raise Node2SeqError(title, f"its name says {kind}, but it holds something else", _SAVE_AS)
+    return kind, start, is_packed
 
 
 def table_format(path: Path) -> str:
@@ -107,10 +120,11 @@ def table_format(path: Path) -> str:
     return kind
 
 
-def _decompress(content: bytes, title: str) -> bytes:
+@contextmanager
+def _unpacking(title: str) -> Iterator[None]:
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         raise _damaged(title, "gzip") from None
 
 
@@ -118,22 +132,9 @@ def _damaged(title: str, kind: str) -> Node2SeqError:
     return Node2SeqError(title, f"its {kind} data is truncated or damaged", "Make or download the file again")
 
 
-def _check_content(title: str, kind: str, start: bytes) -> None:
-    found = "Parquet" if start[:4] == _PARQUET else "NPZ" if start[:4] == _ZIP else None
-    if found is not None and found != kind:
-        name = {"Parquet": "Parquet", "NPZ": "zip or NPZ"}[found]
-        raise Node2SeqError(
-            title, f"its name says {kind}, but it holds {name} data", "Give the file the ending of its format"
-        )
-    if found is None and kind not in _SEPARATORS:
-        raise Node2SeqError(title, f"its name says {kind}, but it holds something else", _SAVE_AS)
-
-
 def _open_text(
     title: str, content: Path | bytes, start: bytes, kind: str, delimiter: str | None
 ) -> LazyTable:
-    import polars as pl
-
     names, separator = _text_columns(title, start, kind, delimiter)
 
     def read(columns: Sequence[str]) -> pl.DataFrame:
@@ -147,20 +148,8 @@ def _open_text(
 
 def text_columns(path: Path, delimiter: str | None = None) -> tuple[list[str], str]:
     """The names of a text file's columns, and what separates its cells; nothing else of it is read."""
-    title, kind = str(path), table_format(path)
-    with read_errors(path), path.open("rb") as file:
-        start = _beginning(file)
-        if start[:2] == _GZIP:
-            file.seek(0)
-            with gzip.open(file) as unpacked:
-                try:
-                    start = _beginning(unpacked)  # pyright: ignore[reportArgumentType]
-                except (OSError, EOFError, zlib.error):
-                    raise _damaged(title, "gzip") from None
-    if not start:
-        raise Node2SeqError(title, "the file is empty", "Give a file with a header line and at least one row")
-    _check_content(title, kind, start)
-    return _text_columns(title, start, kind, delimiter)
+    kind, start, _ = _begin(path)
+    return _text_columns(str(path), start, kind, delimiter)
 
 
 def _text_columns(title: str, start: bytes, kind: str, delimiter: str | None) -> tuple[list[str], str]:
@@ -200,11 +189,8 @@ def _header(title: str, start: bytes, separator: str) -> list[str]:
 
 
 def _check_names(title: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise Node2SeqError(title, f"column {name!r} occurs more than once", "Give each its own name")
-        seen.add(name)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise Node2SeqError(title, f"column {twice[0]!r} occurs more than once", "Give each its own name")
 
 
 def _not_utf8(title: str, byte: int) -> Node2SeqError:
@@ -226,8 +212,6 @@ def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqErro
 
 
 def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
-    import polars as pl
-
     broken = _damaged(title, "Parquet")
 
     def source() -> Path | io.BytesIO:
@@ -287,8 +271,6 @@ def _open_npz(title: str, content: Path | bytes) -> LazyTable:
 
 def table_of(frame: Any, title: str) -> LazyTable:
     """A polars or pandas DataFrame, or a mapping of names to columns, as a table."""
-    import polars as pl
-
     if isinstance(frame, pl.DataFrame):
         return LazyTable(title, frame.columns, lambda names: frame.select(names))
     if hasattr(frame, "columns") and hasattr(frame, "to_dict"):  # pandas, without importing it
@@ -304,8 +286,6 @@ def table_of(frame: Any, title: str) -> LazyTable:
 
 
 def _table_of_columns(title: str, columns: Mapping[str, Any]) -> LazyTable:
-    import polars as pl
-
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         short, long = min(lengths, key=lengths.__getitem__), max(lengths, key=lengths.__getitem__)
@@ -322,8 +302,6 @@ def _table_of_columns(title: str, columns: Mapping[str, Any]) -> LazyTable:
 
 
 def _series(name: str, values: Any) -> pl.Series:
-    import polars as pl
-
     if isinstance(values, pl.Series):
         return values.alias(name)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
@@ -401,8 +379,6 @@ def as_text(series: pl.Series, title: str) -> pl.Series:
     Whole numbers read the same in every format: a float column of whole numbers, which other tools make of
     integers with gaps, gives 7, not 7.0.
     """
-    import polars as pl
-
     kind = series.dtype
     if kind == pl.String:
         # Most ids have no blanks, and checking is cheaper than copying them all.

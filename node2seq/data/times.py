@@ -1,21 +1,24 @@
-"""A column of dates, timestamps or numbers → numbers that can be compared and sorted.
+"""A column of dates, timestamps or numbers → numbers that can be compared and sorted, and what they decide.
 
-A date, ``2024-03-31``, and a timestamp, ``2024-03-31T17:05:09.25+02:00``, become seconds since 1970 in UTC.
-A number stays what it is: a year, a count, Unix seconds or milliseconds.
+They decide the order of a node's edges, the split of the nodes, and which edges are too new. A date,
+``2024-03-31``, and a timestamp, ``2024-03-31T17:05:09.25+02:00``, become seconds since 1970 in UTC. A number
+stays what it is: a year, a count, Unix seconds or milliseconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
 
-from node2seq.data.tabular import MISSING, as_text, first_few
+from node2seq.data.graph import carried_by
+from node2seq.data.splits import PARTS, split_in_order
+from node2seq.data.tabular import MISSING, as_text, first_few, pl
 from node2seq.errors import Node2SeqError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Kind = Literal["date", "number"]
 _ISO = (
@@ -50,8 +53,6 @@ class Times:
 
 def holds_dates(column: pl.Series) -> bool:
     """Whether at least half of the cells that are not missing are dates or timestamps."""
-    import polars as pl
-
     if column.dtype in (pl.Date, pl.Datetime):
         return True
     if column.dtype != pl.String:
@@ -60,16 +61,15 @@ def holds_dates(column: pl.Series) -> bool:
     return bool(len(text)) and 2 * int(text.str.contains(_ISO).sum()) >= len(text)
 
 
-def read_times(column: pl.Series, title: str, kind: Kind | None = None) -> Times:
+def read_times(column: pl.Series, title: str, kind: Kind | None = None, *, complete: bool = False) -> Times:
     """Read a column of dates, of timestamps or of numbers; a cell that is none of them is an error.
 
     Args:
         column: Its cells: text, numbers, or dates as data frames and Parquet files hold them.
         title: What the table is called in an error.
         kind: What the column held in training.
+        complete: Whether a missing cell is an error too.
     """
-    import polars as pl
-
     if column.dtype in (pl.Date, pl.Datetime):
         found = Times(_seconds(column), "date")
     elif column.dtype.is_numeric():
@@ -82,15 +82,12 @@ def read_times(column: pl.Series, title: str, kind: Kind | None = None) -> Times
         raise _refusal(title, column.name, f"{column[row]} in row {row + 1} is infinite", "Correct it")
     if kind is not None and kind != found.kind and not found.missing.all():
         raise _refusal(title, column.name, f"it holds {found.kind}s", f"Give {kind}s, as in training")
-    return found
-
-
-def check_complete(times: Times, title: str, name: str, cure: str) -> None:
-    """Refuse a column of which a cell is missing."""
-    if (missing := times.missing).any():
+    if complete and (missing := found.missing).any():
         count, row = int(missing.sum()), int(missing.argmax()) + 1
         cells = "1 time is" if count == 1 else f"{count} times are"
-        raise _refusal(title, name, f"{cells} missing, the first in row {row}", cure)
+        reason = f"{cells} missing, the first in row {row}"
+        raise _refusal(title, column.name, reason, "Complete the rows, or remove them")
+    return found
 
 
 def on_one_scale(one: Times, other: Times) -> tuple[np.ndarray, np.ndarray] | None:
@@ -115,8 +112,6 @@ def _unix_unit(values: np.ndarray) -> float | None:
 
 
 def _read_text(text: pl.Series, title: str) -> Times:
-    import polars as pl
-
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.null_count() == text.null_count():
         return Times(numbers.fill_null(np.nan).to_numpy().copy(), "number")
@@ -139,16 +134,12 @@ def _without_missing(column: pl.Series, title: str) -> pl.Series:
 
 def _seconds(dates: pl.Series) -> np.ndarray:
     """Dates or timestamps as seconds since 1970, NaN where one is missing."""
-    import polars as pl
-
     micro = dates.cast(pl.Datetime("us")).dt.epoch("us") if dates.dtype == pl.Date else dates.dt.epoch("us")
     return micro.cast(pl.Float64).fill_null(np.nan).to_numpy() / 1e6
 
 
 def _offset(zones: pl.Series) -> np.ndarray:
     """Seconds by which each zone is ahead of UTC; 0 where there is none."""
-    import polars as pl
-
     digits = zones.str.extract(r"([+-]\d{2})").cast(pl.Float64).fill_null(0.0).to_numpy()
     minutes = zones.str.extract(r"[+-]\d{2}:?(\d{2})").cast(pl.Float64).fill_null(0.0).to_numpy()
     behind = zones.str.starts_with("-").fill_null(value=False).to_numpy()
@@ -183,3 +174,89 @@ def _bad_cell(text: pl.Series, title: str, no_date: np.ndarray, is_number: np.nd
 
 def _refusal(title: str, name: str, reason: str, cure: str) -> Node2SeqError:
     return Node2SeqError(title, f"column {name!r}: {reason}", cure)
+
+
+def tied_edges(edge_index: Tensor, order: Tensor) -> int:
+    """How many edges have the same number as another edge that ends at the same node."""
+    by_node = np.lexsort((order.numpy(), edge_index[1].numpy()))
+    target, numbers = edge_index[1].numpy()[by_node], order.numpy()[by_node]
+    same = (target[1:] == target[:-1]) & (numbers[1:] == numbers[:-1])
+    return int(np.count_nonzero(np.append(False, same) | np.append(same, False))) if target.size else 0
+
+
+def split_by_time(times: Times, labelled: np.ndarray, title: str, name: str) -> dict[str, np.ndarray]:
+    """The train, val and test masks: the labelled nodes by their time, 60/20/20, equal times together.
+
+    Args:
+        times: Of the nodes.
+        labelled: Which of them have a label; the others are in no part.
+        title: What their table is called in an error.
+        name: The column.
+    """
+    if (without := times.missing & labelled).any():
+        count, row = int(without.sum()), int(without.argmax()) + 1
+        nodes = "1 labelled node has" if count == 1 else f"{count} labelled nodes have"
+        raise Node2SeqError(
+            title,
+            f"column {name!r}: {nodes} no time, the first in row {row}",
+            "Give the time, or clear the label",
+        )
+    masks = split_in_order(np.where(labelled, times.values, np.nan))
+    if masks is None:
+        count = np.unique(times.values[labelled]).size
+        raise Node2SeqError(
+            title,
+            f"column {name!r}: the labelled nodes have {count} different time{'s' if count > 1 else ''}, and "
+            "train, val and test need three at least",
+            "Name another column, or give a split column (--split COLUMN)",
+        )
+    return dict(zip(PARTS, masks, strict=True))
+
+
+def describe_order(data: Data, name: str | None, notes: list[str], warnings: list[str]) -> None:
+    """Say how many edges the order leaves open."""
+    assert data.edge_index is not None
+    if data.num_edges and bool((data.edge_order == data.edge_order[0]).all()):
+        warnings.append(f"all edges have the same {name!r}: it gives no order")
+    elif tied := tied_edges(data.edge_index, data.edge_order):
+        notes.append(
+            f"{tied} of {data.num_edges} edges have the same {name!r} as another edge of their node; "
+            "the neighbours' own scores decide among them, then their ids"
+        )
+
+
+def check_future(
+    data: Data, kind: Kind, times: Times, notes: list[str], warnings: list[str], *, drop: bool
+) -> None:
+    """Drop the edges that are newer than the node at which they end, or warn of them.
+
+    An unlabelled node without a time is to be predicted now: no edge is newer.
+
+    Args:
+        data: The graph, with ``edge_order``.
+        kind: Whether that holds dates or numbers.
+        times: The nodes' times.
+        notes: Gets what was dropped.
+        warnings: Gets what may leak.
+        drop: Whether to drop them.
+    """
+    assert data.edge_index is not None
+    both = on_one_scale(Times(data.edge_order.numpy(), kind), times)
+    if both is None:
+        words = "the edges' times and the nodes' cannot be compared: dates and numbers that are no Unix times"
+        if drop:
+            raise Node2SeqError("no_future_edges", words, "Write both as dates")
+        notes.append(f"{words}; whether edges are newer than their nodes is not known")
+        return
+    newer = both[0] > both[1][data.edge_index[1].numpy()]
+    if not (count := int(newer.sum())):
+        return
+    which = f"{count} of {data.num_edges} edges are newer than the node that they inform"
+    if drop:
+        kept = torch.from_numpy(~newer)
+        for name, values in carried_by(data).items():
+            data[name] = values[kept]
+        data.edge_index = data.edge_index[:, kept]
+        notes.append(f"{which}: dropped")
+    else:
+        warnings.append(f"{which}, which may leak the future; --no-future-edges drops them")

@@ -20,7 +20,7 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Call, recorded
 from node2seq.train.inputs import check_features, edge_values, graph_tensors
 from node2seq.train.task import MultiLabel, Regression, Task, task_for
-from node2seq.train.trainer import infer
+from node2seq.train.trainer import evaluating, infer
 
 STEPS = 32
 # Passes over parts of a graph run side by side until they have so many nodes together.
@@ -136,11 +136,8 @@ class Explainer:
         """Explain a node; arguments as in :func:`explain`."""
         self._check(node, steps)
         switched_off = tuple(dict.fromkeys(without))
-        removed = [self._edges_between(node, other) for other in switched_off]
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            gone = torch.cat([self.graph.edge_index.new_zeros(0), *removed])
+        gone = self._edges_of(node, switched_off)
+        with evaluating(self.model):
             ego, outputs, calls = self._read(node, gone)
             predicted = self._predicted_class(outputs)
             score = float(self._score(outputs[None], predicted)[0])
@@ -157,8 +154,6 @@ class Explainer:
             )
             others = [j for j in self.neighbours_of(node) if j not in switched_off] if counterfactuals else []
             found = tuple(self._counterfactuals(ego, node, others, outputs, predicted))
-        finally:
-            self.model.train(was_training)
         return Explanation(
             node=node,
             name=self.name(node),
@@ -179,14 +174,10 @@ class Explainer:
     ) -> list[Counterfactual]:
         """The prediction for a node without each of some neighbours, those in ``without`` missing too."""
         self._check(node, 1)
-        removed = [self._edges_between(node, other) for other in dict.fromkeys(without)]
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            ego, outputs, _ = self._read(node, torch.cat([self.graph.edge_index.new_zeros(0), *removed]))
+        gone = self._edges_of(node, tuple(dict.fromkeys(without)))
+        with evaluating(self.model):
+            ego, outputs, _ = self._read(node, gone)
             return list(self._counterfactuals(ego, node, others, outputs, self._predicted_class(outputs)))
-        finally:
-            self.model.train(was_training)
 
     def _check(self, node: int, steps: int) -> None:
         nodes = self.x.size(0)
@@ -199,6 +190,11 @@ class Explainer:
 
     def _at(self, node: int) -> Tensor:
         return torch.tensor([node], device=self.x.device)
+
+    def _edges_of(self, node: int, others: Sequence[int]) -> Tensor:
+        """The edges by which some neighbours reach a node."""
+        between = [self._edges_between(node, other) for other in others]
+        return torch.cat([self.graph.edge_index.new_zeros(0), *between])
 
     def _edges_between(self, node: int, other: int) -> Tensor:
         """The edges by which a neighbour reaches a node, as the graph lists them."""

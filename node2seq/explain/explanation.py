@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation as PyGExplanation
 
-from node2seq.train.inputs import carried_by
-
-if TYPE_CHECKING:
-    import polars
+from node2seq.data.graph import carried_by
+from node2seq.data.tabular import pl
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,12 @@ class Layer:
     steps: int
     """At how many points the gradient was taken."""
 
+    def largest(self, most: int) -> list[Neighbour]:
+        """The neighbours with the largest contributions, in their order, those rejected last."""
+        listed = [*self.sequence, *self.rejected]
+        kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:most]
+        return [listed[place] for place in sorted(kept)]
+
 
 @dataclass(frozen=True)
 class Counterfactual:
@@ -128,10 +132,8 @@ class Explanation:
         """The explanation as a JSON-ready dict."""
         return asdict(self)
 
-    def to_frame(self) -> polars.DataFrame:
+    def to_frame(self) -> pl.DataFrame:
         """A row for each neighbour in each layer, as a polars frame; terms are a list each."""
-        import polars
-
         found = {cf.node: cf for cf in self.counterfactuals}
         rows = []
         for layer, neighbour in self.neighbours():
@@ -141,7 +143,7 @@ class Explanation:
             without = found.get(neighbour.node) if neighbour.edges else None
             row["change_without"] = None if without is None else without.change
             rows.append(row)
-        return polars.DataFrame(rows, infer_schema_length=None)
+        return pl.DataFrame(rows, infer_schema_length=None)
 
     def edge_scores(self, num_edges: int) -> Tensor:
         """How much each edge into the node contributes: the size of its neighbour's contribution, [E].

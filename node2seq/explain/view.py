@@ -281,14 +281,11 @@ class Viewer:
         return NodeList(len(found), [self.line(node) for node in shown])
 
     def _matching(self, nodes: np.ndarray, text: str) -> np.ndarray:
+        """Those whose name holds the text: first that of this very name, then those that start with it."""
         names = self._folded
-        found = [
-            (not names[n].startswith(text), len(names[n]), n) for n in nodes.tolist() if text in names[n]
-        ]
-        exact = [n for starts_elsewhere, length, n in found if not starts_elsewhere and length == len(text)]
-        starts = [n for elsewhere, length, n in found if not elsewhere and length > len(text)]
-        inside = [n for elsewhere, _, n in found if elsewhere]
-        return np.array([*exact, *starts, *inside], dtype=np.int64)
+        found = [node for node in nodes.tolist() if text in names[node]]
+        found.sort(key=lambda node: (not names[node].startswith(text), names[node] != text))
+        return np.array(found, dtype=np.int64)
 
     def node(self, name: str, without: Sequence[str] = ()) -> NodeView:
         """A node with its neighbours, some of them switched off."""
@@ -338,7 +335,7 @@ class Viewer:
         )
 
     def _layer(self, layer: Layer, node: int) -> LayerView:
-        shown = _shown(layer)
+        shown = layer.largest(SHOWN)
         return LayerView(
             name=layer.name,
             head=layer.head,
@@ -390,13 +387,6 @@ class Viewer:
                 for name, conv in self.run.explainer.layers.items()
             ]
         )
-
-
-def _shown(layer: Layer) -> list[Neighbour]:
-    """The neighbours that matter most, in their order, and those rejected."""
-    listed = [*layer.sequence, *layer.rejected]
-    kept = sorted(range(len(listed)), key=lambda each: -abs(listed[each].contribution))[:SHOWN]
-    return [listed[place] for place in sorted(kept)]
 
 
 def check_classes(classes: int, *given: int | None) -> None:

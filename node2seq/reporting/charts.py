@@ -56,7 +56,6 @@ def line_chart(
     marked: int,
     show: Callable[[float], str] = "{:g}".format,
     limits: tuple[float | None, float | None] = (None, None),
-    over: str = "epoch",
 ) -> str:
     """Curves over epochs 1, 2, …, or over those given, with one epoch marked, as HTML with a legend.
 
@@ -66,7 +65,6 @@ def line_chart(
         marked: The epoch to mark.
         show: Formats the numbers at the vertical axis.
         limits: Lowest and highest value of the vertical axis; None: taken from the curves.
-        over: What the horizontal axis counts.
     """
     shown = [marked, *(int(epoch) for curve in curves for epoch, _ in curve.points)]
     first, epochs = min(shown), max(shown)
@@ -76,7 +74,7 @@ def line_chart(
     x = _Axis([first, epochs], chart.left, chart.right, _epoch_ticks(epochs))
     y = _Axis([low, high], chart.bottom, chart.top, nice_ticks(low, high))
     chart.y_axis(y, show)
-    chart.x_axis(x, str, over, grid=False)
+    chart.x_axis(x, str, "epoch", grid=False)
     chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
     stride = math.ceil(max(len(curve.y) for curve in curves) / MAX_POINTS)
     for number, curve in enumerate(curves):
@@ -86,7 +84,7 @@ def line_chart(
         for epoch, value in curve.points if curve.x else curve.points[marked - 1 : marked]:
             chart.add("circle", f"dot c{number % COLOURS}", cx=x(epoch), cy=y(value), r=4)
     keys = [(f"line c{number % COLOURS}", curve.label) for number, curve in enumerate(curves)]
-    return _legend([*keys, ("marked", f"chosen {over}")]) + chart.svg()
+    return _legend([*keys, ("marked", "chosen epoch")]) + chart.svg()
 
 
 def bar_chart(
@@ -321,11 +319,11 @@ def box_plot(title: str, groups: Sequence[tuple[str, Sequence[Box]]], mark: str)
     return _legend([*keys, ("diamond", mark)]) + f'<div class="wide">{chart.svg(fixed=True)}</div>'
 
 
-def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round numbers that span ``low`` to ``high``, some ``about`` of them."""
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers that span ``low`` to ``high``, about five of them."""
     if high <= low:
         high = low + (abs(low) or 1.0)
-    rough = (high - low) / about
+    rough = (high - low) / 5
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

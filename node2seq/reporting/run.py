@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
         Section("Learning curves", [_curves(folder, outcome.best_epoch, metric)]),
         Beside(
             [
-                Section(f"Metrics at the chosen epoch{unit}", [_parts(outcome.metrics)]),
+                Section(f"Metrics at the chosen epoch{unit}", [parts_table(outcome.metrics)]),
                 Section(f"Comparison on the same split{unit}", _comparison([outcome, *compared])),
             ]
         ),
@@ -116,13 +117,13 @@ def _cards(outcome: RunResult) -> Cards:
         f"test {title}": shown(metric, _of(test, metric), " %"),
         f"validation {title}": shown(metric, val.value(metric), " %"),
     }
-    for figure in _others(val, metric):
+    for figure in other_figures(val, metric):
         cards[f"{METRIC_TITLES[figure]} (test)"] = shown(figure, _of(test, figure), " %")
     reference = shown(val.reference_metric, None if test is None else test.reference, " %")
     return Cards(cards | {f"{val.reference_title} (test)": reference})
 
 
-def _others(measured: Measured, metric: str) -> list[str]:
+def other_figures(measured: Measured, metric: str) -> list[str]:
     """What is shown beside the metric that chose the epoch."""
     return [figure for figure in measured.figures if figure != metric]
 
@@ -164,28 +165,37 @@ def _comparison(outcomes: Sequence[RunResult]) -> list[Block]:
     if len(outcomes) == 1:
         return []
     metric = outcomes[0].config.settings.metric
-    others = _others(outcomes[0].metrics["val"], metric)
-    columns = (("val", metric), ("test", metric), *(("test", figure) for figure in others))
-    titles = [METRIC_TITLES[figure] for figure in others]
-    lines = [
-        [
-            one.config.model,
-            *(shown(figure, _of(one.metrics.get(part), figure)) for part, figure in columns),
-            str(one.best_epoch),
-        ]
-        for one in outcomes
-    ]
+    titles = [METRIC_TITLES[figure] for figure in other_figures(outcomes[0].metrics["val"], metric)]
+    lines = [result_row([one], metric) for one in outcomes]
     return [Grid(["model", "validation", "test", *titles, "epoch"], lines)]
 
 
-def _parts(metrics: Mapping[str, Measured]) -> Grid:
+def result_row(outcomes: Sequence[RunResult], metric: str) -> list[str]:
+    """What a run reached, or several on the mean: model, validation and test figures, chosen epoch."""
+    others = [("test", figure) for figure in other_figures(outcomes[0].metrics["val"], metric)]
+    cells = [outcomes[0].config.model]
+    for part, figure in (("val", metric), ("test", metric), *others):
+        values = values_of(outcomes, part, figure)
+        mean = shown(figure, statistics.mean(values) if values else None)
+        cells.append(f"{mean} ± {shown(figure, statistics.stdev(values))}" if len(values) > 1 else mean)
+    return [*cells, f"{statistics.mean(outcome.best_epoch for outcome in outcomes):.0f}"]
+
+
+def values_of(outcomes: Sequence[RunResult], part: str, figure: str) -> list[float]:
+    """A figure of a part of the split in each run that has it."""
+    found = (outcome.metrics[part].value(figure) for outcome in outcomes if part in outcome.metrics)
+    return [value for value in found if value is not None]
+
+
+def parts_table(metrics: Mapping[str, Measured], digits: int = 3) -> Grid:
+    """What a model reaches on each part of a split; ``digits``: of the loss."""
     lines = [
         [
             PARTS.get(part, part),
             str(found.nodes),
             *(shown(figure, _of(found, figure)) for figure in found.figures),
             shown(found.reference_metric, found.reference),
-            f"{found.loss:.3f}",
+            f"{found.loss:.{digits}f}",
         ]
         for part, found in metrics.items()
     ]
@@ -198,7 +208,7 @@ def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
     """What is known of the predictions, beyond the metrics of all nodes."""
     match found:
         case Metrics():
-            by_class = Section(f"Metrics by class {nodes}, in %", [_classes(found, names)])
+            by_class = Section(f"Metrics by class {nodes}, in %", [classes_table(found, names)])
             if len(names) > _MOST_CLASSES:
                 return [by_class, Section(f"Most frequent confusions {nodes}", [_confusions(found, names)])]
             return [by_class, Section(f"Confusion matrix {nodes}", [_confusion(found, names)])]
@@ -206,7 +216,7 @@ def _details(found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:
             chart = scatter_chart(f"Predicted and true number {nodes}", points, "true", "predicted")
             return [Section(f"Predicted and true number {nodes}", [Chart(chart)])]
         case _:
-            return [Section(f"Metrics by {found.row_word} {nodes}, in %", [_classes(found, names)])]
+            return [Section(f"Metrics by {found.row_word} {nodes}, in %", [classes_table(found, names)])]
 
 
 def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Block]:
@@ -351,7 +361,8 @@ def _calibration(outcome: RunResult, details: Mapping[str, Any]) -> list[Block]:
     return [Beside([errors, Section("Share of right predictions by their probability", [Chart(chart)])])]
 
 
-def _classes(found: Measured, names: Sequence[str]) -> Grid:
+def classes_table(found: Measured, names: Sequence[str]) -> Grid:
+    """What it reaches on each class or label."""
     lines = [
         [name, str(row.support), percent(row.precision), percent(row.recall), percent(row.f1)]
         for name, row in zip(names, found.rows, strict=True)

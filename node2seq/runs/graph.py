@@ -15,12 +15,12 @@ from torch_geometric.data import Data
 
 from node2seq.data import Split, Summary, load, make_split, normalize_features, read_graph, summarise
 from node2seq.data.encoding import has_missing_words
+from node2seq.data.graph import carried_by, tensors_of
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
-from node2seq.train.inputs import carried_by
 from node2seq.train.task import Task
 
 Say = Callable[[str], None]
@@ -89,7 +89,7 @@ class RunGraph:
     def describe(self, source: Source, task: Task) -> dict[str, Any]:
         """Return what config.json says of the graph, the scale of the training nodes included."""
         schema = self.data.get("schema")
-        if task.is_described:
+        if task.described is not None:
             schema = {**(schema or {}), "target": task.described}
         return {
             "summary": self.summary.as_dict(),
@@ -241,7 +241,5 @@ def _ready(data: Data, row_normalize: bool) -> RunGraph:
 
 
 def _parts(data: Data) -> tuple[Tensor, Tensor, Tensor]:
-    assert data.x is not None
-    assert data.edge_index is not None
-    y = data.y if isinstance(data.y, Tensor) else torch.full((data.x.size(0),), -1)
-    return data.x, data.edge_index, y
+    x, edge_index = tensors_of(data)
+    return x, edge_index, data.y if isinstance(data.y, Tensor) else torch.full((x.size(0),), -1)

@@ -23,7 +23,6 @@ from node2seq.runs.pretrained import build_model, load_weights
 from node2seq.train.inference import embed, evaluate_parts, predict
 from node2seq.train.inputs import measured_parts
 from node2seq.train.measured import Measured
-from node2seq.train.settings import BatchSettings
 from node2seq.train.stored import evaluate_store, graph_on_disk, predict_store
 from node2seq.train.task import Classification, Task
 
@@ -37,12 +36,11 @@ def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = No
     graph = open_again(folder, say, whole=False)
     with threads_for(graph.data):
         parts = measured_parts(folder.split, with_rest=True)
-        if graph.store is not None:
-            disk = graph_on_disk(model, graph.store, folder.run.row_normalize)
-            drawn = (_batches_of(folder), folder.run.seed)
-            return evaluate_store(model, disk, graph.store.y, parts, folder.task, *drawn)
-        by_layers = folder.run.batches is not None
-        return evaluate_parts(model, graph.data, parts, folder.task, by_layers=by_layers)
+        batches, task = folder.run.batches, folder.task
+        if graph.store is None or batches is None:  # a graph on disk is trained on mini-batches alone
+            return evaluate_parts(model, graph.data, parts, task, by_layers=batches is not None)
+        disk = graph_on_disk(model, graph.store, folder.run.row_normalize)
+        return evaluate_store(model, disk, graph.store.y, parts, task, batches, folder.run.seed)
 
 
 @dataclass(frozen=True)
@@ -136,9 +134,10 @@ def _predict_stored(
     """Predict some nodes of a graph on disk."""
     graph = open_again(folder, say, whole=False)
     assert graph.store is not None
+    assert folder.run.batches is not None
     chosen = _chosen(graph.store, nodes, reading, sample)
     disk = graph_on_disk(model, graph.store, folder.run.row_normalize)
-    drawn = (disk, chosen, _batches_of(folder), folder.run.seed)
+    drawn = (disk, chosen, folder.run.batches, folder.run.seed)
     outputs = predict_store(model, *drawn)
     ids, known = graph.store.ids(chosen), labelled(graph.store.y[chosen]).tolist()
     return Prediction(
@@ -177,12 +176,6 @@ def _chosen(
         )
     drawn = np.random.default_rng(0).choice(store.num_nodes, sample, replace=False, shuffle=False)
     return torch.from_numpy(np.sort(drawn))
-
-
-def _batches_of(folder: RunFolder) -> BatchSettings:
-    batches = folder.run.batches
-    assert batches is not None  # a graph on disk is trained on mini-batches alone
-    return batches
 
 
 def load_model(folder: RunFolder, device: str = "auto") -> nn.Module:

@@ -16,11 +16,11 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import Split
+from node2seq.data.graph import carried_by
 from node2seq.environment import Processes, describe, memory_of, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import MODELS
-from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult, check_start
 from node2seq.runs.graph import (
     RunGraph,
@@ -36,10 +36,12 @@ from node2seq.runs.pretrained import build_model
 from node2seq.storage import (
     DiskFullError,
     append_line,
+    load_checkpoint,
     locked,
     make_folder,
     remove_leftovers,
     remove_unused,
+    save_checkpoint,
 )
 from node2seq.train.batches import (
     batches_in_words,
@@ -50,7 +52,6 @@ from node2seq.train.batches import (
     full_batch_in_words,
 )
 from node2seq.train.inputs import (
-    carried_by,
     check_divisible,
     check_features,
     check_full_batch,

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
 from torch_geometric.sampler import NodeSamplerInput
 
+from node2seq.data.graph import tensors_of
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
 from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
@@ -61,9 +62,7 @@ class BatchGraph:
     @classmethod
     def of(cls, model: Network, data: Data) -> BatchGraph:
         """A graph in memory, with what a network reads of its edges."""
-        x, edge_index = data.x, data.edge_index
-        assert x is not None
-        assert edge_index is not None
+        x, edge_index = tensors_of(data)
         values = {name: tensor.cpu() for name, tensor in edge_values(model, data).items()}
         edge_index, nodes, time = edge_index.cpu(), x.size(0), values.get("edge_order")
         colptr, row, edge_id = compressed(edge_index, nodes, time)

@@ -44,11 +44,11 @@ def evaluate_parts(
     by_layers: bool = False,
 ) -> dict[str, Measured]:
     """Measure ``model`` on several sets of labelled nodes in one pass; they may overlap."""
-    x, edge_index, y = graph_tensors(model, data, device=_place(by_layers))
-    parts = {name: index.to(x.device) for name, index in parts.items()}
+    _, _, y = graph_tensors(model, data, device=_place(by_layers))
+    parts = {name: index.to(y.device) for name, index in parts.items()}
     for name, index in parts.items():
         check_split({name: index}, y)
-    outputs = _outputs(model, model, data, x, edge_index, by_layers)
+    outputs = _outputs(model, model, data, by_layers)
     task = task or task_for(y)
     return {name: task.measure(outputs[index], y[index]) for name, index in parts.items()}
 
@@ -59,7 +59,7 @@ def predict(model: nn.Module, data: Data, task: Task | None = None, *, by_layers
     Where numbers are predicted, ``task`` is ``FitResult.task``, and a number for each node comes back.
     ``by_layers`` is explained at :func:`evaluate`.
     """
-    return (task or Classification()).predict(_infer_unlabelled(model, model, data, by_layers))
+    return (task or Classification()).predict(_outputs(model, model, data, by_layers))
 
 
 def embed(model: nn.Module, data: Data, *, by_layers: bool = False) -> Tensor:
@@ -67,33 +67,31 @@ def embed(model: nn.Module, data: Data, *, by_layers: bool = False) -> Tensor:
 
     ``by_layers`` is explained at :func:`evaluate`.
     """
+    return _outputs(model, embedding_of(model), data, by_layers)
+
+
+def embedding_of(model: nn.Module) -> Callable[..., Tensor]:
+    """What gives the embeddings of a model; one that has none is an error."""
     call = getattr(model, "embed", None)
     if call is None:
         raise Node2SeqError(
             f"the model {type(model).__name__}", "it has no embed method", "Use a model of this package"
         )
-    return _infer_unlabelled(model, call, data, by_layers)
+    return call
 
 
-def _infer_unlabelled(model: nn.Module, call: Callable[..., Tensor], data: Data, by_layers: bool) -> Tensor:
-    place = _place(by_layers)
-    x, edge_index, _ = graph_tensors(model, data, needs_labels=False, device=place)
+def _outputs(model: nn.Module, call: Callable[..., Tensor], data: Data, by_layers: bool) -> Tensor:
+    """What a model, or its ``embed``, gives for every node."""
+    x, edge_index, _ = graph_tensors(model, data, needs_labels=False, device=_place(by_layers))
     check_features(x)
-    return _outputs(model, call, data, x, edge_index, by_layers)
-
-
-def _place(by_layers: bool) -> torch.device | None:
-    """Where the graph lies; None: where the model is."""
-    return torch.device("cpu") if by_layers else None
-
-
-def _outputs(
-    model: nn.Module, call: Callable[..., Tensor], data: Data, x: Tensor, edge_index: Tensor, by_layers: bool
-) -> Tensor:
     values = edge_values(model, data)
     if not by_layers:
         return infer(model, partial(call, **values), features_for(model, x), edge_index)
     check_parts(model, values)
     assert isinstance(model, Network)
-    device = next(model.parameters()).device
-    return infer(model, infer_by_layers, call, BatchGraph.of(model, data), device)
+    return infer(model, infer_by_layers, call, BatchGraph.of(model, data), next(model.parameters()).device)
+
+
+def _place(by_layers: bool) -> torch.device | None:
+    """Where the graph lies; None: where the model is."""
+    return torch.device("cpu") if by_layers else None

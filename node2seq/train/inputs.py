@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
+from node2seq.data.graph import carried_by, tensors_of
 from node2seq.data.splits import labelled
 from node2seq.environment import Processes, free_on_gpu, memory_of
 from node2seq.errors import Node2SeqError
@@ -78,16 +79,6 @@ def graph_tensors(
     return x.to(device), edge_index.to(device), y.to(device)
 
 
-def carried_by(data: Data) -> dict[str, Tensor]:
-    """What the edges of a graph carry: ``edge_weight``, ``edge_attr`` and ``edge_order``, if they do."""
-    known = {
-        "edge_weight": data.edge_weight,
-        "edge_attr": data.edge_attr,
-        "edge_order": data.get("edge_order"),
-    }
-    return {name: values for name, values in known.items() if values is not None}
-
-
 def edge_dim_of(data: Data) -> int | None:
     """How many attributes each edge has, or None without any."""
     attr = data.edge_attr
@@ -134,7 +125,11 @@ def check_features(x: Tensor) -> None:
         return
     for fits, fault, cure in (
         (Tensor.isfinite, "not a finite number", "Fill or drop them before training"),
-        (_fits_squared, "too large to compute with in 32 bits", "Scale the column before training"),
+        (
+            lambda x: x.abs() <= LARGEST,
+            "too large to compute with in 32 bits",
+            "Scale the column before training",
+        ),
     ):
         if not (good := fits(x)).all():
             node, column = (~good).nonzero()[0].tolist()
@@ -144,10 +139,6 @@ def check_features(x: Tensor) -> None:
                 f"{count} feature{'s are' if count > 1 else ' is'} {fault}",
                 cure,
             )
-
-
-def _fits_squared(x: Tensor) -> Tensor:
-    return x.abs() <= LARGEST
 
 
 def split_parts(split: SplitLike, device: torch.device) -> dict[str, Tensor]:
@@ -209,19 +200,6 @@ def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
             "it stands in the split more than once, so it would be measured on what it was trained on",
             "Give each node one part at most",
         )
-
-
-def split_warnings(split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
-    """Return what can be trained on, yet should be known."""
-    trained = set(y[split["train"]].tolist())
-    unseen = sorted(set(y[y >= 0].tolist()) - trained)
-    texts = []
-    if len(trained) == 1:
-        texts.append("All training nodes have the same class: the model can learn nothing else.")
-    if unseen:
-        names = ", ".join(map(str, unseen))
-        texts.append(f"No training node has class {names}: the model cannot learn to predict it.")
-    return tuple(texts)
 
 
 def check_model_size(
@@ -308,19 +286,18 @@ def runs_that_fit(model: nn.Module, graph: Data, views: int = 1, max_bytes: int 
         views: Forward passes per step.
         max_bytes: The memory; a part of what is free if left out.
     """
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    x = features_for(model, graph.x)
-    entries = graph.edge_index.size(1) + graph.x.size(0)
+    features, edge_index = tensors_of(graph)
+    x = features_for(model, features)
+    entries = edge_index.size(1) + features.size(0)
     if isinstance(x, ops.SparseRows):  # copied for each run as edges are
         entries += x.sequences.rows.num_entries
     call = partial(model.train(), **edge_values(model, graph))
-    each = _PEAK_OVER_KEPT * views * _kept_bytes(call, x, graph.edge_index)
+    each = _PEAK_OVER_KEPT * views * _kept_bytes(call, x, edge_index)
     each += _BYTES_PER_ENTRY * entries
     if max_bytes is None:
         max_bytes = _CPU_BYTES
-        if graph.x.is_cuda:
-            max_bytes = int(_SHARE_OF_FREE * free_on_gpu(graph.x.device))
+        if features.is_cuda:
+            max_bytes = int(_SHARE_OF_FREE * free_on_gpu(features.device))
     return max(1, min(max_bytes // each, _MOST_ENTRIES // entries))
 
 

@@ -17,8 +17,6 @@ from node2seq.environment import Processes
 from node2seq.nn.models.network import Edges, convolve, hops_of
 from node2seq.train.batches import BatchGraph
 
-NewTable = Callable[[int, int, torch.dtype], Tensor]
-
 
 class _Reached(Exception):  # noqa: N818 - nothing went wrong
     """The network came to a layer that was not run yet."""
@@ -45,17 +43,11 @@ class _Replay:
         return out
 
 
-def in_memory(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """A table of main memory."""
-    return torch.empty(rows, columns, dtype=dtype)
-
-
 @torch.no_grad()
 def infer_by_layers(
     call: Callable[[Tensor, Edges], Tensor],
     graph: BatchGraph,
     device: torch.device,
-    new_table: NewTable = in_memory,
     processes: Processes | None = None,
 ) -> Tensor:
     """What a network gives for every node, [N, outputs].
@@ -64,17 +56,16 @@ def infer_by_layers(
         call: The network, or its ``embed``, in evaluation mode.
         graph: The graph.
         device: Where to compute.
-        new_table: Makes the tables, such as files that are mapped to memory.
         processes: Those that the nodes are divided among; each ends with the rows of all nodes.
     """
     done: list[Tensor] = []
     own = _Own(graph, processes or Processes())
     while True:
-        layer, table = _run_to_next_layer(call, own, device, done, new_table)
+        layer, table = _run_to_next_layer(call, own, device, done)
         if layer is None:
             assert table is not None
             return table
-        done.append(_run_layer(layer, table, own, device, new_table))
+        done.append(_run_layer(layer, table, own, device))
 
 
 class _Own:
@@ -103,7 +94,6 @@ def _run_to_next_layer(
     own: _Own,
     device: torch.device,
     done: Sequence[Tensor],
-    new_table: NewTable,
 ) -> tuple[nn.Module | None, Tensor | None]:
     """The next layer and its input for all nodes, None if these are the features; or what comes out."""
     layer = table = None
@@ -118,16 +108,14 @@ def _run_to_next_layer(
             if rows is x:
                 return layer, None
         if table is None:
-            table = new_table(graph.num_nodes, rows.size(-1), rows.dtype)
+            table = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)
         table[nodes] = rows.to(table.device)
     assert table is not None
     own.complete(table)
     return layer, table
 
 
-def _run_layer(
-    layer: nn.Module, table: Tensor | None, own: _Own, device: torch.device, new_table: NewTable
-) -> Tensor:
+def _run_layer(layer: nn.Module, table: Tensor | None, own: _Own, device: torch.device) -> Tensor:
     """What a layer gives for all nodes."""
     out: Tensor | None = None
     graph = own.graph
@@ -137,7 +125,7 @@ def _run_layer(
         x = graph.features(n_id) if table is None else table[n_id]
         rows = convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
         if out is None:
-            out = new_table(graph.num_nodes, rows.size(-1), rows.dtype)
+            out = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)
         out[nodes] = rows.to(out.device)
     assert out is not None
     own.complete(out)

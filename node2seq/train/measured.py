@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from node2seq.train.metrics import (
 )
 
 
+@dataclass(frozen=True)
 class Measured(ABC):
     """What a model reaches on a set of nodes, whatever is predicted."""
 
@@ -50,9 +51,9 @@ class Measured(ABC):
         return getattr(self, metric.replace("-", "_"))
 
     @property
-    @abstractmethod
     def reference(self) -> float:
         """What predicting the same for all nodes reaches, by the metric of the reference."""
+        return self.trivial(self.reference_metric)
 
     @abstractmethod
     def trivial(self, metric: str) -> float:
@@ -63,9 +64,17 @@ class Measured(ABC):
         value, trivial = self.value(metric), self.trivial(metric)
         return value is None or (value < trivial if metric in ERRORS else value > trivial)
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, ready for JSON; :func:`metrics_from_dict` reads them."""
+        return {"task": self.task, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build the metrics back from the values that :meth:`to_dict` gave, without the task."""
+        rows = {name: values[name] for name in ("per_class", "per_label") if name in values}
+        built = {name: tuple(ClassMetrics(**row) for row in own) for name, own in rows.items()}
+        lists = {name: values[name] for name in ("confusion", "points") if name in values}
+        return cls(**{**values, **built, **{name: tuple(map(tuple, own)) for name, own in lists.items()}})
 
 
 @dataclass(frozen=True)
@@ -102,8 +111,6 @@ class Metrics(Measured):
     reference_metric = "accuracy"
     trivial_words = "the most frequent class"
 
-    nodes: int
-    loss: float
     accuracy: float
     macro_f1: float
     roc_auc: float | None
@@ -127,11 +134,6 @@ class Metrics(Measured):
         """One entry for each class."""
         return self.per_class
 
-    @property
-    def reference(self) -> float:
-        """The share of the most frequent class."""
-        return self.largest_class
-
     def trivial(self, metric: str) -> float:
         """What predicting the most frequent class for all nodes reaches by a metric."""
         supports = [row.support for row in self.per_class if row.support]
@@ -146,15 +148,8 @@ class Metrics(Measured):
         return values[metric]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values only, ready for JSON."""
+        """Return plain values only, ready for JSON; the first versions had no other task to tell."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Metrics:
-        """Build the metrics back from what :meth:`to_dict` gave."""
-        per_class = tuple(ClassMetrics(**row) for row in values["per_class"])
-        confusion = tuple(tuple(row) for row in values["confusion"])
-        return cls(**{**values, "per_class": per_class, "confusion": confusion})
 
 
 # So many nodes are drawn in a chart of predicted and true numbers.
@@ -184,8 +179,6 @@ class NumberMetrics(Measured):
     reference_metric = "mae"
     trivial_words = "the mean of the training nodes"
 
-    nodes: int
-    loss: float
     r2: float | None
     mae: float
     rmse: float
@@ -194,25 +187,10 @@ class NumberMetrics(Measured):
     mean_rmse: float
     points: tuple[tuple[float, float], ...]
 
-    @property
-    def reference(self) -> float:
-        """The mean absolute error of the mean of the training nodes."""
-        return self.mean_mae
-
     def trivial(self, metric: str) -> float:
         """What predicting the mean of the training nodes for all reaches by a metric."""
         value = getattr(self, f"mean_{metric}")
         return 0.0 if value is None else value
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values only, ready for JSON."""
-        return {"task": self.task, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> NumberMetrics:
-        """Build the metrics back from what :meth:`to_dict` gave."""
-        points = tuple((float(true), float(found)) for true, found in values["points"])
-        return cls(**{**values, "points": points})
 
 
 @dataclass(frozen=True)
@@ -236,8 +214,6 @@ class LabelMetrics(Measured):
     trivial_words = "the same labels"
     row_word = "label"
 
-    nodes: int
-    loss: float
     micro_f1: float
     macro_f1: float
     accuracy: float
@@ -248,11 +224,6 @@ class LabelMetrics(Measured):
         """One entry for each label."""
         return self.per_label
 
-    @property
-    def reference(self) -> float:
-        """The micro-F1 of the best labels to predict for all nodes."""
-        return self.trivial("micro-f1")
-
     def trivial(self, metric: str) -> float:
         """What the best choice of labels that is predicted for all nodes reaches by a metric."""
         counts = sorted((row.support for row in self.per_label), reverse=True)
@@ -262,15 +233,6 @@ class LabelMetrics(Measured):
             return sum(2 * count / (count + self.nodes) for count in counts) / len(counts)
         hits = [sum(counts[: k + 1]) for k in range(len(counts))]
         return max(2 * hit / ((k + 1) * self.nodes + sum(counts)) for k, hit in enumerate(hits))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values only, ready for JSON."""
-        return {"task": self.task, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LabelMetrics:
-        """Build the metrics back from what :meth:`to_dict` gave."""
-        return cls(**{**values, "per_label": tuple(ClassMetrics(**row) for row in values["per_label"])})
 
 
 def metrics_from_dict(values: Mapping[str, Any]) -> Measured:
@@ -308,15 +270,11 @@ def measure_labels(logits: Tensor, labels: Tensor) -> LabelMetrics:
     logits, labels = logits.detach().cpu().double(), labels.detach().cpu()
     one_run = (logits[None], labels[None], torch.ones(1, len(labels), dtype=torch.bool))
     hits, support, claimed = (counts[0] for counts in label_counts(*one_run))
-    figures = (ratio(hits, claimed), ratio(hits, support), ratio(2 * hits, support + claimed), support)
     return LabelMetrics(
         nodes=len(labels),
         loss=F.binary_cross_entropy_with_logits(logits, labels.double()).item(),
         **{name.replace("-", "_"): score(*one_run).item() for name, score in LABEL_SCORES.items()},
-        per_label=tuple(
-            ClassMetrics(*values, support=count)
-            for *values, count in zip(*(figure.tolist() for figure in figures), strict=True)
-        ),
+        per_label=_by_class(hits, support, claimed),
     )
 
 
@@ -328,9 +286,6 @@ def measure(logits: Tensor, labels: Tensor) -> Metrics:
     confusion = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
     confusion = confusion.view(num_classes, num_classes)
     hits, support, claimed = confusion.diag(), confusion.sum(dim=1), confusion.sum(dim=0)
-    precision = ratio(hits, claimed)
-    recall = ratio(hits, support)
-    # 2PR/(P+R) rewritten over counts, so that a class that was never predicted needs no special case.
     f1 = ratio(2 * hits, support + claimed)
     one_run = (logits[None], labels[None], torch.ones_like(labels[None], dtype=torch.bool))
     return Metrics(
@@ -340,13 +295,18 @@ def measure(logits: Tensor, labels: Tensor) -> Metrics:
         macro_f1=f1[(support + claimed) > 0].mean().item(),
         roc_auc=_mean_of_defined(roc_areas(*one_run)),
         average_precision=_mean_of_defined(precisions_by_class(*one_run)),
-        per_class=tuple(
-            ClassMetrics(*values, support=count)
-            for *values, count in zip(
-                precision.tolist(), recall.tolist(), f1.tolist(), support.tolist(), strict=True
-            )
-        ),
+        per_class=_by_class(hits, support, claimed),
         confusion=tuple(map(tuple, confusion.tolist())),
+    )
+
+
+def _by_class(hits: Tensor, support: Tensor, claimed: Tensor) -> tuple[ClassMetrics, ...]:
+    """The metrics of each class or label: how often it was hit, how often it is so, how often predicted."""
+    # F1 is 2PR/(P+R) rewritten over counts: a class that was never predicted needs no special case.
+    figures = (ratio(hits, claimed), ratio(hits, support), ratio(2 * hits, support + claimed), support)
+    return tuple(
+        ClassMetrics(*values, support=count)
+        for *values, count in zip(*(figure.tolist() for figure in figures), strict=True)
     )
 
 

@@ -47,25 +47,22 @@ def accuracy(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
 def balanced_accuracy(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """The mean recall over the classes that have nodes."""
     hits, support, _ = _counts(logits, labels, real)
-    return _mean_where(support > 0, ratio(hits, support))
+    return _mean_where(ratio(hits, support), support > 0)
 
 
 def macro_f1(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """The mean F1 over the classes that occur among the labels or the predictions."""
-    hits, support, claimed = _counts(logits, labels, real)
-    return _mean_where(support + claimed > 0, ratio(2 * hits, support + claimed))
+    return _mean_f1(*_counts(logits, labels, real))
 
 
 def roc_auc(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """One-vs-rest area under the ROC curve, mean over the classes that have positives and negatives."""
-    areas, defined = roc_areas(logits, labels, real)
-    return _mean_where(defined, areas)
+    return _mean_where(*roc_areas(logits, labels, real))
 
 
 def average_precision(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """One-vs-rest average precision, mean over the classes that have nodes."""
-    precisions, defined = precisions_by_class(logits, labels, real)
-    return _mean_where(defined, precisions)
+    return _mean_where(*precisions_by_class(logits, labels, real))
 
 
 def label_accuracy(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
@@ -82,8 +79,7 @@ def micro_f1(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
 
 def label_macro_f1(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """The mean F1 over the labels that occur among the nodes or the predictions."""
-    hits, support, claimed = label_counts(logits, labels, real)
-    return _mean_where(support + claimed > 0, ratio(2 * hits, support + claimed))
+    return _mean_f1(*label_counts(logits, labels, real))
 
 
 def r2(values: Tensor, labels: Tensor, real: Tensor) -> Tensor:
@@ -201,7 +197,11 @@ def _means(values: Tensor, real: Tensor) -> Tensor:
     return _sums(values, real) / real.sum(1)
 
 
-def _mean_where(defined: Tensor, values: Tensor) -> Tensor:
+def _mean_f1(hits: Tensor, support: Tensor, claimed: Tensor) -> Tensor:
+    return _mean_where(ratio(2 * hits, support + claimed), support + claimed > 0)
+
+
+def _mean_where(values: Tensor, defined: Tensor) -> Tensor:
     """The mean over the classes that have a value."""
     return values.masked_fill(~defined, 0.0).sum(1) / defined.sum(1)
 
@@ -270,8 +270,9 @@ def agreement(node: Tensor, last: Tensor) -> tuple[float, float]:
     return ratio(first.sum(), real[:, 0].sum()).item(), ratio(shared.sum(), real.sum()).item()
 
 
-def reliability(confidence: Tensor, right: Tensor, groups: int = 10) -> list[tuple[float, float, int]]:
+def reliability(confidence: Tensor, right: Tensor) -> list[tuple[float, float, int]]:
     """Confidence, share of right predictions and number of nodes, in groups of equal width that have any."""
+    groups = 10
     group = (confidence * groups).ceil().long().clamp(1, groups) - 1
     count = torch.bincount(group, minlength=groups)
     sums = [torch.bincount(group, value.double(), minlength=groups) for value in (confidence, right)]

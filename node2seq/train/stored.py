@@ -18,10 +18,10 @@ from node2seq.data.loading import normalize_features
 from node2seq.data.sampler import SeedBatches, batch_loader
 from node2seq.data.store import StoredGraph
 from node2seq.environment import Processes, release_freed_memory
-from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.whole import Whole
-from node2seq.nn.models.network import Network, hops_of_network
+from node2seq.nn.models.network import hops_of_network
 from node2seq.train.batches import DEFAULT_BATCH_SIZE, DEFAULT_FANOUT, BatchGraph
+from node2seq.train.inference import embedding_of
 from node2seq.train.inputs import SplitLike, check_split, split_parts
 from node2seq.train.measured import Measured
 from node2seq.train.minibatch import BatchTrainer
@@ -190,17 +190,9 @@ class StoreTrainer(BatchTrainer):
 
     def logits(self) -> Tensor:
         """What validation sees now, [1, nodes of the split, classes]."""
-        device, total = self.y.device, self._shown.numel()
-        report = partial(self._tell, "measuring", total=total)
-        drawn = (
-            self._graph,
-            self.nodes[self._shown],
-            self._sizes,
-            self._seed,
-            device,
-            report,
-            self._processes,
-        )
+        device, nodes = self.y.device, self.nodes[self._shown]
+        report = partial(self._tell, "measuring", total=nodes.numel())
+        drawn = (self._graph, nodes, self._sizes, self._seed, device, report, self._processes)
         with self._averages.in_place():
             rows = infer(self.model, infer_by_batches, self.model, *drawn)
         found = rows.new_zeros(1, self.nodes.numel(), rows.size(-1))
@@ -231,13 +223,10 @@ def evaluate_store(
     for name, index in parts.items():
         check_split({name: index}, y)
     nodes = torch.cat(list(parts.values())).unique()
-    device = next(model.parameters()).device
-    outputs = infer(model, infer_by_batches, model, graph, nodes, batches, seed, device)
-    found = {}
-    for name, index in parts.items():
-        places = torch.searchsorted(nodes, index).to(device)
-        found[name] = task.measure(outputs[places], y[index].to(device))
-    return found
+    outputs = predict_store(model, graph, nodes, batches, seed)
+    device = outputs.device
+    places = {name: torch.searchsorted(nodes, index).to(device) for name, index in parts.items()}
+    return {name: task.measure(outputs[at], y[parts[name]].to(device)) for name, at in places.items()}
 
 
 def predict_store(
@@ -250,12 +239,5 @@ def predict_store(
     embed: bool = False,
 ) -> Tensor:
     """What ``model`` gives for some nodes of a graph on disk, or their embeddings."""
-    call = model
-    if embed:
-        if not isinstance(model, Network):
-            raise Node2SeqError(
-                f"the model {type(model).__name__}", "it has no embed method", "Use a model of this package"
-            )
-        call = model.embed
-    device = next(model.parameters()).device
+    call, device = embedding_of(model) if embed else model, next(model.parameters()).device
     return infer(model, infer_by_batches, call, graph, nodes, batches, seed, device)

@@ -11,16 +11,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from node2seq.data.encoding import deviation_or_one
 from node2seq.data.splits import kind_of_labels
 from node2seq.errors import Node2SeqError
-from node2seq.train.inputs import split_warnings
 from node2seq.train.measured import (
     Measured,
     Metrics,
@@ -52,13 +51,13 @@ class Task(ABC):
     def outputs(self, y: Tensor) -> int:
         """How many outputs a model needs for labels ``y`` of all nodes."""
 
-    @abstractmethod
-    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:
+    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:  # noqa: ARG002
         """The task of R runs at once, of which this is the first, on their device."""
+        return self
 
-    @abstractmethod
     def clean(self, labels: Tensor) -> Tensor:
-        """Labels with something harmless in the place of those that are missing."""
+        """Labels with something harmless in the place of those that are missing: class 0, or no label."""
+        return labels.clamp(min=0)
 
     @abstractmethod
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -68,9 +67,9 @@ class Task(ABC):
     def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
         """What each node adds to the metric :attr:`by_node`, [R, T]; padding adds nothing."""
 
-    @abstractmethod
     def score(self, metric: str) -> Score:
         """A metric that an epoch can be chosen by, of outputs."""
+        return self.scores[metric]
 
     @abstractmethod
     def measure(self, outputs: Tensor, labels: Tensor) -> Measured:
@@ -93,23 +92,18 @@ class Task(ABC):
     def labels(self, predicted: Tensor, names: Sequence[str]) -> list[Any]:
         """What to write down for each node, from what :meth:`predict` gave and the classes' names."""
 
-    @abstractmethod
-    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:
-        """The metric for labels of known nodes, unless told otherwise."""
+    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:  # noqa: ARG002
+        """The metric for labels of known nodes, unless told otherwise: the first of :attr:`scores`."""
+        return next(iter(self.scores))
 
     @abstractmethod
     def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         """What of a split can be trained on, yet should be known."""
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What a run folder keeps of it, beside the classes; :func:`task_from` reads it."""
-        return {"kind": self.kind}
-
-    @property
-    def is_described(self) -> bool:
-        """Whether there is anything to keep."""
-        return True
+    def described(self) -> dict[str, Any] | None:
+        """What a run folder keeps of it, beside the classes, if anything; :func:`task_from` reads it."""
+        return None
 
     def check(self, settings: TrainSettings) -> None:
         """Refuse settings that belong to another task."""
@@ -162,14 +156,6 @@ class Classification(Task):
         """One for each class."""
         return int(y.max()) + 1
 
-    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:  # noqa: ARG002
-        """The same for all runs."""
-        return self
-
-    def clean(self, labels: Tensor) -> Tensor:
-        """Class 0 where there is none."""
-        return labels.clamp(min=0)
-
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """The cross-entropy."""
         return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
@@ -177,10 +163,6 @@ class Classification(Task):
     def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
         """Whether the most probable class is the node's."""
         return (outputs.argmax(-1) == labels) & real
-
-    def score(self, metric: str) -> Score:
-        """A metric of logits."""
-        return SCORES[metric]
 
     def measure(self, outputs: Tensor, labels: Tensor) -> Metrics:
         """The metrics of classes."""
@@ -209,12 +191,15 @@ class Classification(Task):
 
     def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         """Classes without training nodes."""
-        return split_warnings(split, y)
-
-    @property
-    def is_described(self) -> bool:
-        """No: the classes' names say it all."""
-        return False
+        trained = set(y[split["train"]].tolist())
+        unseen = sorted(set(y[y >= 0].tolist()) - trained)
+        texts = []
+        if len(trained) == 1:
+            texts.append("All training nodes have the same class: the model can learn nothing else.")
+        if unseen:
+            names = ", ".join(map(str, unseen))
+            texts.append(f"No training node has class {names}: the model cannot learn to predict it.")
+        return tuple(texts)
 
     def check_outputs(self, outputs: Tensor, y: Tensor) -> None:
         """Refuse a label beyond the model's classes."""
@@ -260,9 +245,7 @@ class Regression(Task):
         """
         labels = labels.double()
         mean, deviation = labels.mean().item(), labels.std(correction=0).item()
-        # Equal numbers differ from their mean by a rounding at most.
-        is_constant = not deviation > 1e-12 * max(abs(mean), 1e-300)
-        return cls(mean, 1.0 if is_constant else deviation, loss_name or "mse")
+        return cls(mean, deviation_or_one(mean, deviation), loss_name or "mse")
 
     def outputs(self, y: Tensor) -> int:  # noqa: ARG002
         """One: the number."""
@@ -295,10 +278,7 @@ class Regression(Task):
 
     def score(self, metric: str) -> Score:
         """A metric of the numbers that the outputs stand for."""
-        return partial(self._score, NUMBER_SCORES[metric])
-
-    def _score(self, score: Score, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
-        return score(self.predict(outputs), labels, real)
+        return lambda outputs, labels, real: self.scores[metric](self.predict(outputs), labels, real)
 
     def measure(self, outputs: Tensor, labels: Tensor) -> Measured:
         """The metrics of numbers."""
@@ -313,10 +293,6 @@ class Regression(Task):
     def labels(self, predicted: Tensor, names: Sequence[str]) -> list[Any]:  # noqa: ARG002
         """The number."""
         return predicted.tolist()
-
-    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:  # noqa: ARG002
-        """R²."""
-        return "r2"
 
     def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         """Numbers that are all the same."""
@@ -355,14 +331,6 @@ class MultiLabel(Task):
         """One for each label."""
         return y.size(1)
 
-    def stacked(self, tasks: Sequence[Any], device: torch.device) -> Task:  # noqa: ARG002
-        """The same for all runs."""
-        return self
-
-    def clean(self, labels: Tensor) -> Tensor:
-        """No label where nothing is known."""
-        return labels.clamp(min=0)
-
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """The binary cross-entropy, mean over the labels."""
         target = labels.to(outputs.dtype)
@@ -371,10 +339,6 @@ class MultiLabel(Task):
     def credit(self, outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
         """The share of a node's labels that is right."""
         return ((outputs > 0) == (labels > 0)).double().mean(-1).masked_fill(~real, 0.0)
-
-    def score(self, metric: str) -> Score:
-        """A metric of logits."""
-        return LABEL_SCORES[metric]
 
     def measure(self, outputs: Tensor, labels: Tensor) -> Measured:
         """The metrics of labels."""
@@ -401,10 +365,6 @@ class MultiLabel(Task):
         return [
             self.separator.join(name for name, holds in zip(names, row, strict=True) if holds) for row in rows
         ]
-
-    def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:  # noqa: ARG002
-        """Micro-F1."""
-        return "micro-f1"
 
     def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         """Labels that all training nodes have, or none of them."""

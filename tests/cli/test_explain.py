@@ -73,8 +73,7 @@ def test_a_page_as_a_file(cli, run: Path):
 
 
 def test_the_page_says_what_it_needs(cli, run: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in ("node2seq.cli.explore", "node2seq.explain.server"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, "node2seq.explain.server", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     done = cli("explore", run)
     assert done.status == 2

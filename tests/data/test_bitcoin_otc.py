@@ -13,7 +13,7 @@ import torch
 
 from node2seq.data import bitcoin_otc, load, load_bitcoin_otc, sources
 from node2seq.data.datasets import BIPARTITE
-from node2seq.data.temporal import tied_edges
+from node2seq.data.times import tied_edges
 from node2seq.errors import Node2SeqError
 
 ROOT = os.environ.get("NODE2SEQ_DATA")  # before any test points it elsewhere

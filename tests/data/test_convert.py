@@ -14,7 +14,7 @@ import torch
 from stored_graphs import write_files
 
 from node2seq.data import read_graph, summarise
-from node2seq.data.conversion import edges as edge_steps
+from node2seq.data.conversion import steps
 from node2seq.data.conversion.engine import parse_size
 from node2seq.data.convert import Progress, Request, convert
 from node2seq.data.sampler import compressed
@@ -105,17 +105,19 @@ def test_numbers_to_predict_and_a_split_column(tmp_path: Path):
 def test_what_was_interrupted_resumes_and_ends_with_the_same_bytes(tmp_path: Path, monkeypatch):
     asked = request(tmp_path)
     convert(asked, tmp_path / "whole")
-    work = edge_steps.write_array
+    work = steps.write_array
 
-    def stop(*arguments, **named):
-        raise KeyboardInterrupt
+    def stop(folder, name, *arguments):
+        if name == "row":
+            raise KeyboardInterrupt
+        return work(folder, name, *arguments)
 
-    monkeypatch.setattr(edge_steps, "write_array", stop)
+    monkeypatch.setattr(steps, "write_array", stop)
     with pytest.raises(KeyboardInterrupt, match="Run the same command to resume"):
         convert(asked, tmp_path / "store")
     with pytest.raises(Node2SeqError, match=r"half written: its conversion was interrupted. Run the same"):
         StoredGraph(tmp_path / "store")
-    monkeypatch.setattr(edge_steps, "write_array", work)
+    monkeypatch.setattr(steps, "write_array", work)
     seen: list[Progress] = []
     convert(asked, tmp_path / "store", on_progress=seen.append)
     assert seen[0].title == "writing the edges"
@@ -128,11 +130,15 @@ def test_what_was_interrupted_resumes_and_ends_with_the_same_bytes(tmp_path: Pat
 def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, monkeypatch):
     asked = request(tmp_path)
 
-    def full(*arguments, **named):
-        raise DiskFullError("store/row.bin", "the disk is full", "Free some space")
+    work = steps.write_array
+
+    def full(folder, name, *arguments):
+        if name == "row":
+            raise DiskFullError("store/row.bin", "the disk is full", "Free some space")
+        return work(folder, name, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(edge_steps, "write_array", full)
+        patch.setattr(steps, "write_array", full)
         with pytest.raises(DiskFullError, match=r"the disk is full. Free some space, then run the same"):
             convert(asked, tmp_path / "store")
     convert(asked, tmp_path / "store").check()
@@ -181,6 +187,8 @@ def test_bad_files_are_named(tmp_path: Path):
     refused("no column 'sort' for the label", label="sort")
     refused("no column 'who' for the id", id="who")
     refused("no feature columns", features=["size"], ignore=["size"])
+    refused("features=kind: it is the column of the id, the label or the split", features=["kind"])
+    refused("one column cannot be two of 'id', 'kind', 'kind'", split="kind")
     refused("dtype", dtype="int8")
     original = pl.read_csv(asked.nodes)
     change(asked.nodes, size=pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise(pl.col("size")))
@@ -188,6 +196,10 @@ def test_bad_files_are_named(tmp_path: Path):
     text = pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("much")).otherwise(pl.col("size").cast(pl.String))
     original.with_columns(size=text).write_csv(asked.nodes)
     refused("column 'size': 'much' in row 10 is not a number; most other cells are", fill="mean")
+    predicted = (
+        "column 'size': 'much' in row 10 is not a number; the number is to be predicted. Correct it, or give"
+    )
+    refused(predicted, label="size", task="regression", ignore=["kind"])
     original.with_columns(id=pl.lit("same")).write_csv(asked.nodes)
     refused("id 'same' occurs more than once")
     original.with_columns(

@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 from node2seq.data import DATASETS, load, sources
-from node2seq.data.rawformats import READERS
+from node2seq.data.loading import READERS
 from node2seq.errors import Node2SeqError
 
 

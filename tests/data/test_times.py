@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from node2seq import Node2SeqError
-from node2seq.data.times import check_complete, holds_dates, on_one_scale, read_times
+from node2seq.data.times import holds_dates, on_one_scale, read_times
 
 
 def read(*cells: object) -> np.ndarray:
@@ -84,13 +84,14 @@ def test_dates_as_data_frames_hold_them() -> None:
 
 
 def test_missing_cells_are_counted() -> None:
-    times = read_times(pl.Series("when", ["2024-03-31", " ", "NA", None, "nan"]), "edges.csv")
-    assert times.missing.tolist() == [False, True, True, True, True]
-    message = "edges.csv: column 'when': 4 times are missing, the first in row 2. Remove the rows."
+    cells = pl.Series("when", ["2024-03-31", " ", "NA", None, "nan"])
+    assert read_times(cells, "edges.csv").missing.tolist() == [False, True, True, True, True]
+    cure = "Complete the rows, or remove them"
+    message = f"edges.csv: column 'when': 4 times are missing, the first in row 2. {cure}."
     with pytest.raises(Node2SeqError) as error:
-        check_complete(times, "edges.csv", "when", "Remove the rows")
+        read_times(cells, "edges.csv", complete=True)
     assert str(error.value) == message
-    check_complete(read_times(pl.Series([1.0]), "t"), "t", "when", "")
+    assert read_times(pl.Series([1.0]), "t", complete=True).values.tolist() == [1.0]
 
 
 @pytest.mark.parametrize(

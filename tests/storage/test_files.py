@@ -13,8 +13,16 @@ import pytest
 import torch
 
 from node2seq.errors import Node2SeqError
-from node2seq.runs.checkpoint import load_checkpoint, save_checkpoint
-from node2seq.storage import read_json, read_tensors, replacing, write_bytes, write_json, write_tensors
+from node2seq.storage import (
+    load_checkpoint,
+    read_json,
+    read_tensors,
+    replacing,
+    save_checkpoint,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
 
 TENSORS = {
     "a": torch.arange(6).view(2, 3),

@@ -8,9 +8,10 @@ from tiny_graph import Parts, make_graph
 from torch_geometric.data import Data
 
 from node2seq import MODELS, Node2SeqError
+from node2seq.data.graph import carried_by
 from node2seq.nn.models.residual import ResidualNode2Seq
 from node2seq.train import TrainSettings, fit, predict
-from node2seq.train.inputs import carried_by, edge_values
+from node2seq.train.inputs import edge_values
 
 
 def ordered_graph() -> tuple[Data, Parts]:

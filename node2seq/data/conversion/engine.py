@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from node2seq.data.tabular import LazyTable, table_format, text_columns
+from node2seq.data.tabular import LazyTable, pl, table_format, text_columns
 from node2seq.errors import Node2SeqError
 from node2seq.storage import DiskFullError, replacing_path
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Report = Callable[[float], None]
 # Rows of a part that is worked on at once.
@@ -165,10 +162,7 @@ class Engine:
             options: Of the file, after the format.
             ordered: Whether rows stay in the order of the files; it takes more memory.
         """
-        if ordered:
-            self._connection.execute("SET preserve_insertion_order = true")
-        else:
-            self._connection.execute("SET preserve_insertion_order = false")
+        self._connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
         form = f"FORMAT parquet{options and ', ' + options}"
         with replacing_path(path) as temporary, self._errors(title), self._reporting(report):
             done = self._connection.execute(
@@ -235,8 +229,6 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 def chunks_of(files: Sequence[Path], columns: Sequence[str], rows: int = CHUNK) -> Iterator[pl.DataFrame]:
     """The rows of Parquet files in their order, so many at a time."""
-    import polars as pl
-
     for file in files:
         table, start = pl.scan_parquet(file).select(columns), 0
         while (part := table.slice(start, rows).collect()).height:

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from node2seq.data.conversion.columns import widths_of
 from node2seq.data.conversion.engine import Engine, Report, Table, chunks_of, literal
+from node2seq.data.schema import check_roles, edge_ends, feature_columns
 from node2seq.data.splits import CLASSIFICATION, REGRESSION
-from node2seq.data.tabular import find_column, missing_column, weight_column
+from node2seq.data.tabular import find_column, pl, weight_column
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 
@@ -101,19 +102,20 @@ class Job:
         self.nodes = engine.open(Path(request.nodes), request.delimiter)
         self.edges = engine.open(Path(request.edges), request.delimiter)
         named = self.edges.named
-        self.source = find_column(named, "source", request.source)
-        self.target = find_column(named, "target", request.target)
-        if self.source == self.target:
-            raise Node2SeqError(named.title, f"{self.source!r} is source and target", "Name two columns")
+        self.source, self.target = edge_ends(named, request.source, request.target)
         if (weight := weight_column(named)) is not None:
             self.notes.append(f"column {weight!r} of {named.title} is ignored: a store keeps no edge weights")
         named = self.nodes.named
         self.id = find_column(named, "id", request.id)
-        for role in ("label", "split"):
-            name = getattr(request, role)
-            if name is not None and name not in named.names:
-                raise missing_column(named, role, name)
-        self.columns = self._feature_names()
+        self.roles = check_roles(named, ("id", self.id), ("label", request.label), ("split", request.split))
+        chosen = (request.features or None, request.categorical, request.ignore)
+        self.columns = feature_columns(named, self.roles, *chosen)
+        if not self.columns:
+            raise Node2SeqError(
+                named.title,
+                "it has no feature columns, and features of the structure need the whole graph in memory",
+                "Give at least one column of features, or train from the files without converting them",
+            )
         self.copies = self.nodes.kind != "Parquet" or _has_large_groups(engine, self.nodes)
         self.widths = _widths(self.nodes, self.columns)
         self.half = request.dtype == "float16"
@@ -124,25 +126,6 @@ class Job:
     def num_numbers(self) -> int:
         """About how many features a node has: categories are not known yet."""
         return sum(self.widths.get(name, 1) for name in self.columns)
-
-    def _feature_names(self) -> list[str]:
-        request, named = self.request, self.nodes.named
-        roles = [name for name in (self.id, request.label, request.split) if name is not None]
-        if len(set(roles)) < len(roles):
-            raise Node2SeqError(named.title, "one column cannot be two of id, label and split", "Name others")
-        for part in ("features", "categorical", "ignore"):
-            for name in getattr(request, part):
-                if name not in named.names:
-                    raise missing_column(named, part, name)
-        chosen = list(dict.fromkeys(request.features)) or named.names
-        found = [name for name in chosen if name not in {*roles, *request.ignore}]
-        if not found:
-            raise Node2SeqError(
-                named.title,
-                "it has no feature columns, and features of the structure need the whole graph in memory",
-                "Give at least one column of features, or train from the files without converting them",
-            )
-        return found
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
@@ -192,8 +175,6 @@ def _is_half(table: Table, columns: Sequence[str]) -> bool:
     """Whether all feature columns of Parquet files hold numbers of 16 bits."""
     if table.kind != "Parquet":
         return False
-    import polars as pl
-
     schema = pl.read_parquet_schema(table.files[0])
     kinds = [schema[name] for name in columns]
     inner = [kind.inner if isinstance(kind, pl.Array | pl.List) else kind for kind in kinds]

@@ -13,7 +13,7 @@ from node2seq import Node2SeqError
 from node2seq import data as node2seq_data
 from node2seq.data import make_split, summarise
 from node2seq.data.splits import split_in_order
-from node2seq.data.temporal import tied_edges
+from node2seq.data.times import tied_edges
 
 NODES = {
     "id": ["a", "b", "c", "d", "e"],
