@@ -6,13 +6,13 @@ from pathlib import Path
 
 from node2seq.cli.commands import echo
 from node2seq.cli.flags import ProtocolFlags
+from node2seq.experiments import graphs, stages
+from node2seq.experiments.declaration import PROTOCOL, Protocol
+from node2seq.experiments.evidence_page import render
+from node2seq.experiments.plan import searched_cells
 from node2seq.experiments.progress import Say
+from node2seq.experiments.search_rows import CHOSEN
 from node2seq.options import check_choice
-from node2seq.protocol import graphs, stages
-from node2seq.protocol.declaration import PROTOCOL, Protocol
-from node2seq.protocol.page import render
-from node2seq.protocol.plan import searched_cells
-from node2seq.protocol.rows import CHOSEN
 from node2seq.storage import make_folder
 
 

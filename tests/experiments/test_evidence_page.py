@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from node2seq.experiments.cells import Key
+from node2seq.experiments.declaration import PROTOCOL
+from node2seq.experiments.evidence import PRINTED, Evidence
+from node2seq.experiments.evidence_findings import conclusions, study_sentences
+from node2seq.experiments.evidence_page import FOREST, PAGE, build, forest, render
 from node2seq.experiments.rows import ResultRow, RowStore, recipe_to_json
-from node2seq.protocol.declaration import PROTOCOL
-from node2seq.protocol.evidence import PRINTED, Evidence
-from node2seq.protocol.findings import conclusions, study_sentences
-from node2seq.protocol.page import FOREST, PAGE, build, forest, render
-from node2seq.protocol.rows import RUNS, SearchStore
+from node2seq.experiments.search_rows import RUNS, SearchStore
 from node2seq.reporting.document import to_markdown
 from node2seq.train.settings import Recipe
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from node2seq.data import DATASETS
 from node2seq.experiments.cells import Cell, cell_of, cells_of, choose_cells
-from node2seq.experiments.findings import findings
-from node2seq.experiments.history import (
+from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
+from node2seq.experiments.results_findings import findings
+from node2seq.experiments.results_history import (
     Effort,
     Searched,
     efforts_of,
@@ -17,8 +18,7 @@ from node2seq.experiments.history import (
     search_blocks,
     study_name,
 )
-from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
-from node2seq.experiments.result_tables import against_the_paper, figure, table_blocks
+from node2seq.experiments.results_tables import against_the_paper, figure, table_blocks
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of, samples_of
 from node2seq.options import check_choice

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.findings import verdict_of
+from node2seq.experiments.declaration import Line, Study
+from node2seq.experiments.evidence import PRINTED, Contrast, Evidence, column_title, family, line_named
 from node2seq.experiments.paper import TABLES
-from node2seq.experiments.result_tables import signed
-from node2seq.protocol.declaration import Line, Study
-from node2seq.protocol.evidence import PRINTED, Contrast, Evidence, column_title, family, line_named
-from node2seq.protocol.trainer import LARGEST_CLASS
+from node2seq.experiments.protocol_trainer import LARGEST_CLASS
+from node2seq.experiments.results_findings import verdict_of
+from node2seq.experiments.results_tables import signed
 
 # So many differences are told one by one; of more, the columns and the span.
 _TOLD = 3

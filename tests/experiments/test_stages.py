@@ -12,12 +12,13 @@ import torch
 from tiny_protocol import COMMIT, tiny_protocol
 
 from node2seq.errors import Node2SeqError
+from node2seq.experiments import protocol_trainer as trainer
+from node2seq.experiments import protocol_workers as workers
+from node2seq.experiments.declaration import Protocol, Rung
+from node2seq.experiments.protocol_trainer import LARGEST_CLASS, ProtocolTrainer
 from node2seq.experiments.rows import RowStore
-from node2seq.protocol import trainer, workers
-from node2seq.protocol.declaration import Protocol, Rung
-from node2seq.protocol.rows import CHOSEN, SEARCH, SearchStore, claim, read_choices
-from node2seq.protocol.stages import choose, declare, run_stage
-from node2seq.protocol.trainer import LARGEST_CLASS, ProtocolTrainer
+from node2seq.experiments.search_rows import CHOSEN, SEARCH, SearchStore, claim, read_choices
+from node2seq.experiments.stages import choose, declare, run_stage
 
 
 def stage(name: str, folder: Path, protocol: Protocol | None = None, **options: object) -> int:
@@ -142,7 +143,7 @@ def test_nothing_is_measured_before_recipes_are_chosen(tmp_path):
 
 @pytest.mark.parametrize("commit", ["abc+", None])
 def test_rows_name_a_commit(tmp_path, commit, monkeypatch):
-    monkeypatch.setattr("node2seq.protocol.stages.source_commit", lambda: commit)
+    monkeypatch.setattr("node2seq.experiments.stages.source_commit", lambda: commit)
     with pytest.raises(Node2SeqError, match="names the commit"):
         stage("search", tmp_path, commit=None)
 

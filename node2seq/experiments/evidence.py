@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from node2seq.experiments.cells import Cell
+from node2seq.experiments.declaration import Line, Protocol
 from node2seq.experiments.paper import COLUMN_TITLES, TABLES
+from node2seq.experiments.protocol_trainer import LARGEST_CLASS
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.samples import Sample, samples_of
-from node2seq.protocol.declaration import Line, Protocol
-from node2seq.protocol.statistics import LEVEL, Paired, holm, paired
-from node2seq.protocol.trainer import LARGEST_CLASS
+from node2seq.experiments.statistics import LEVEL, Paired, holm, paired
 
 #: What the paper prints for its own network, by column.
 PRINTED = {

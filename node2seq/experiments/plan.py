@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from node2seq.errors import Node2SeqError
+from node2seq.experiments.declaration import Line, Protocol
 from node2seq.experiments.rows import recipe_to_json
-from node2seq.protocol.declaration import Line, Protocol
 from node2seq.search.space import Settings, stratified
 from node2seq.train.settings import Recipe
 

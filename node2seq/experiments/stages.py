@@ -16,11 +16,13 @@ from node2seq.data import Split
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import ReproduceCall
+from node2seq.experiments.commits import is_held
+from node2seq.experiments.declaration import Line, Protocol
+from node2seq.experiments.plan import declared, draw_settings, recipe_of_setting, searched_cells
+from node2seq.experiments.protocol_trainer import LARGEST_CLASS, FinalProgram, SearchProgram
+from node2seq.experiments.protocol_workers import Job, Program, work_together
 from node2seq.experiments.rows import recipe_to_json
-from node2seq.protocol.declaration import Line, Protocol
-from node2seq.protocol.history import is_held
-from node2seq.protocol.plan import declared, draw_settings, recipe_of_setting, searched_cells
-from node2seq.protocol.rows import (
+from node2seq.experiments.search_rows import (
     CHOSEN,
     DECLARATION,
     Choice,
@@ -29,8 +31,6 @@ from node2seq.protocol.rows import (
     read_choices,
     write_choices,
 )
-from node2seq.protocol.trainer import LARGEST_CLASS, FinalProgram, SearchProgram
-from node2seq.protocol.workers import Job, Program, work_together
 from node2seq.storage import make_folder, write_bytes
 from node2seq.train.budget import Budget
 from node2seq.train.many import Training, group_by_shape

@@ -14,11 +14,11 @@ from torch_geometric.data import Data
 from node2seq.data import Split, make_split
 from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Key, Run
+from node2seq.experiments.declaration import Line, Protocol
+from node2seq.experiments.graphs import read_graph_of, standardized, unpack
+from node2seq.experiments.plan import recipe_of_setting, weight_of
 from node2seq.experiments.rows import ResultRow, recipe_to_json
-from node2seq.protocol.declaration import Line, Protocol
-from node2seq.protocol.graphs import read_graph_of, standardized, unpack
-from node2seq.protocol.plan import recipe_of_setting, weight_of
-from node2seq.protocol.rows import SearchKey, SearchRow
+from node2seq.experiments.search_rows import SearchKey, SearchRow
 from node2seq.recipes.choose import recipe_by_rule, sizes_of_split
 from node2seq.search.settings import check_seeds
 from node2seq.search.space import Settings

@@ -8,9 +8,9 @@ from itertools import combinations
 
 from node2seq.data import COLUMNS
 from node2seq.experiments.cells import Cell, cell_of
-from node2seq.experiments.history import Effort, Searched
 from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, ResultTable
-from node2seq.experiments.result_tables import difference_text, signed
+from node2seq.experiments.results_history import Effort, Searched
+from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph

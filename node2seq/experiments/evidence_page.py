@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from node2seq.experiments.result_tables import signed
-from node2seq.experiments.rows import RowStore
-from node2seq.experiments.samples import Sample, costs_of
-from node2seq.protocol.declaration import Line, Protocol
-from node2seq.protocol.evidence import PRINTED, Contrast, Evidence, column_title, family
-from node2seq.protocol.findings import (
+from node2seq.experiments.declaration import Line, Protocol
+from node2seq.experiments.evidence import PRINTED, Contrast, Evidence, column_title, family
+from node2seq.experiments.evidence_findings import (
     best_contrasts,
     conclusions,
     is_ours,
     plain_lines,
     study_sentences,
 )
-from node2seq.protocol.plan import searched_cells
-from node2seq.protocol.rows import Choice, SearchStore, read_choices
+from node2seq.experiments.plan import searched_cells
+from node2seq.experiments.results_tables import signed
+from node2seq.experiments.rows import RowStore
+from node2seq.experiments.samples import Sample, costs_of
+from node2seq.experiments.search_rows import Choice, SearchStore, read_choices
 from node2seq.reporting.charts import Dots, dot_chart
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
 from node2seq.storage import make_folder, write_bytes

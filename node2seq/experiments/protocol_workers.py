@@ -12,11 +12,11 @@ import torch
 from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cell_trainer import ReproduceCall
+from node2seq.experiments.declaration import Protocol
+from node2seq.experiments.protocol_trainer import FinalProgram, ProtocolTrainer, SearchProgram
 from node2seq.experiments.rows import RowStore
+from node2seq.experiments.search_rows import SearchStore, claim
 from node2seq.experiments.workers import check_some_ended_well, end_with_parent, start_together
-from node2seq.protocol.declaration import Protocol
-from node2seq.protocol.rows import SearchStore, claim
-from node2seq.protocol.trainer import FinalProgram, ProtocolTrainer, SearchProgram
 from node2seq.train.budget import Budget, OutOfTime
 
 Program = SearchProgram | FinalProgram

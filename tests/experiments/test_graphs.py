@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
-from node2seq.protocol.graphs import pack, read_graph_of, standardized, unpack, without_duplicates
+from node2seq.experiments.graphs import pack, read_graph_of, standardized, unpack, without_duplicates
 
 
 def test_a_packed_graph_is_the_same(tmp_path):

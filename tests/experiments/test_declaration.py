@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from node2seq.experiments.commits import is_repository, violations
+from node2seq.experiments.declaration import PROTOCOL
+from node2seq.experiments.plan import declared, draw_settings, recipe_of_setting, searched_cells
+from node2seq.experiments.search_rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
 from node2seq.nn.models.registry import complete
-from node2seq.protocol.declaration import PROTOCOL
-from node2seq.protocol.history import is_repository, violations
-from node2seq.protocol.plan import declared, draw_settings, recipe_of_setting, searched_cells
-from node2seq.protocol.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
 from node2seq.search.settings import RESERVED_SEEDS
 
 ROOT = Path(__file__).parents[2]

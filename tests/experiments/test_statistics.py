@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node2seq.experiments.samples import Sample
-from node2seq.protocol.statistics import holm, paired, t_quantile, t_test
+from node2seq.experiments.statistics import holm, paired, t_quantile, t_test
 
 
 @pytest.mark.parametrize(("free", "value"), [(1, 12.7062), (2, 4.30265), (19, 2.09302), (120, 1.97993)])
