@@ -11,7 +11,7 @@ from node2seq.experiments.declaration import PROTOCOL, Protocol
 from node2seq.experiments.evidence_page import render
 from node2seq.experiments.plan import searched_cells
 from node2seq.experiments.progress import Say
-from node2seq.experiments.search_rows import CHOSEN
+from node2seq.experiments.rows import CHOSEN
 from node2seq.options import check_choice
 from node2seq.storage import make_folder
 

@@ -12,12 +12,19 @@ from node2seq.cli.commands import echo
 from node2seq.cli.flags import ReproduceFlags
 from node2seq.experiments import workers
 from node2seq.experiments.cells import Cell, Key, Run, choose_cells, runs_of
-from node2seq.experiments.check import Comparison, check_rows, judge
+from node2seq.experiments.check import (
+    Comparison,
+    Difference,
+    Variation,
+    check_rows,
+    foreign,
+    judge,
+    variation_of,
+)
 from node2seq.experiments.progress import Say, progress
 from node2seq.experiments.results_page import render
 from node2seq.experiments.rows import RowStore
 from node2seq.experiments.samples import costs_of
-from node2seq.experiments.variation import Difference, Variation, foreign, variation_of
 
 
 def reproduce(flags: ReproduceFlags, say: Say = echo) -> int:

@@ -18,11 +18,10 @@ _UNIQUE = "-unique"
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-def read_graph_of(column: str, root: str | Path | None = None) -> Data:
+def read_graph_of(column: str, root: str | Path | None = None, *, directed: bool = False) -> Data:
     """The graph of a column; ``chameleon-unique`` is Chameleon without its duplicates."""
-    if column.endswith(_UNIQUE):
-        return without_duplicates(load(column.removesuffix(_UNIQUE), root=root))
-    return load(column, root=root)
+    data = load(column.removesuffix(_UNIQUE), root=root, directed=directed)
+    return without_duplicates(data) if column.endswith(_UNIQUE) else data
 
 
 def without_duplicates(data: Data) -> Data:

@@ -6,14 +6,10 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from node2seq.errors import Node2SeqError
 from node2seq.experiments.declaration import Line, Protocol
 from node2seq.experiments.rows import recipe_to_json
 from node2seq.search.space import Settings, stratified
 from node2seq.train.settings import Recipe
-
-# How much longer a step of a model takes than one of a GCN, roughly: the longest programs start first.
-_WEIGHTS = {"lgcn": 8.0, "gat": 5.0, "node2seq": 3.0, "residual-node2seq": 3.0, "cheby": 2.0, "mlp": 0.5}
 
 
 def draw_settings(protocol: Protocol, line: Line, column: str) -> list[Settings]:
@@ -33,20 +29,6 @@ def recipe_of_setting(protocol: Protocol, line: Line, column: str, settings: Map
 def searched_cells(protocol: Protocol) -> list[tuple[Line, str]]:
     """Every line and column whose settings are searched."""
     return [(line, column) for line in protocol.lines if line.searched for column in line.columns]
-
-
-def line_of(protocol: Protocol, model: str, variant: str) -> Line:
-    """The line that rows name by its model and variant."""
-    for line in protocol.lines:
-        if (line.model, line.variant) == (model, variant):
-            return line
-    raise Node2SeqError(f"{model}, {variant}", "the protocol has no such line", "Restore the rows")
-
-
-def weight_of(model: str, settings: Mapping[str, Any]) -> float:
-    """About how long a step takes beside others on the same graph."""
-    further = 3.0 if settings.get("hops", 1) > 1 else 1.0
-    return _WEIGHTS.get(model, 1.0) * settings.get("views", 1) * further
 
 
 def declared(protocol: Protocol) -> dict[str, Any]:

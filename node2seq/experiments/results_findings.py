@@ -8,7 +8,14 @@ from itertools import combinations
 
 from node2seq.data import COLUMNS
 from node2seq.experiments.cells import Cell, cell_of
-from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, ResultTable
+from node2seq.experiments.paper import (
+    COLUMN_TITLES,
+    PLUS_OPTIONS,
+    PRINTED,
+    TABLES,
+    ResultTable,
+    first_in_print,
+)
 from node2seq.experiments.results_history import Effort, Searched
 from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
@@ -124,15 +131,7 @@ def _distance(standing: _Standing | None) -> str:
 def _rank_of_paper(standings: Sequence[_Standing]) -> str:
     if not standings:
         return ""
-    known = {standing.column for standing in standings}
-    printed = 0
-    for name in ("2", "3"):
-        *others, ours = TABLES[name].lines
-        printed += sum(
-            all(ours.figures[column].mean > line.figures[column].mean for line in others)
-            for column in TABLES[name].columns
-            if column in known
-        )
+    printed = first_in_print({standing.column for standing in standings})
     return (
         f"{_OURS} as the paper describes it is {_first(standings)}; by the paper's own figures, in "
         f"{printed}. {_against_rivals(standings)}"
@@ -359,12 +358,10 @@ def _searched_again(makings: Mapping[Cell, Sequence[Sample]]) -> str:
     )
     short: list[bool] = []
     others: list[bool] = []
-    for name in ("2", "3"):
-        printed = TABLES[name].lines[-1].figures
-        for column in TABLES[name].columns:
-            if times := makings.get(Cell("node2seq", column)):
-                met = times[0].against(printed[column].mean) == VERDICTS[0]
-                (others if met else short).append(len(times) > 1)
+    for column, printed in PRINTED.items():
+        if times := makings.get(Cell("node2seq", column)):
+            met = times[0].against(printed.mean) == VERDICTS[0]
+            (others if met else short).append(len(times) > 1)
     if not any(short):
         return text
     followed = sum(short) * len(others) > sum(others) * len(short)

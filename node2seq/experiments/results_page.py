@@ -18,7 +18,13 @@ from node2seq.experiments.results_history import (
     search_blocks,
     study_name,
 )
-from node2seq.experiments.results_tables import against_the_paper, figure, table_blocks
+from node2seq.experiments.results_tables import (
+    against_the_paper,
+    cost_cells,
+    figure,
+    recipe_text,
+    table_blocks,
+)
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of, samples_of
 from node2seq.options import check_choice
@@ -190,32 +196,15 @@ def _costs(rows: Sequence[ResultRow]) -> list[Block]:
         },
         "all rows": {row.key.cell for row in rows},
     }
-    lines = [
-        [
-            title,
-            cost.device,
-            cost.jobs,
-            cost.together,
-            f"{cost.runs}",
-            f"{cost.epochs}",
-            f"{cost.training_seconds:.0f} s",
-            f"{cost.wall_seconds:.0f} s",
-        ]
-        for title, cells in shown.items()
-        for cost in costs_of([row for row in rows if row.key.cell in cells])
-    ]
+    lines = []
+    for title, cells in shown.items():
+        for cost in costs_of(row for row in rows if row.key.cell in cells):
+            device, *figures = cost_cells(cost)
+            lines.append([title, device, cost.jobs, cost.together, *figures])
     if not lines:
         return []
-    header = [
-        "",
-        "device",
-        "processes",
-        "runs in one program",
-        "trainings",
-        "epochs",
-        "seconds of training",
-        "wall time",
-    ]
+    how = ("processes", "runs in one program")
+    header = ["", "device", *how, "trainings", "epochs", "seconds of training", "wall time"]
     return [
         Heading("What it took"),
         Paragraph(
@@ -232,16 +221,7 @@ def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
     for row in sorted(rows, key=lambda row: row.key):
         if row.key.study != "main":
             continue
-        recipe = row.trained_with
-        default = type(recipe.settings)()
-        parts = [f"{key} {value}" for key, value in recipe.options.items()]
-        parts += [
-            f"{key} {value}"
-            for key, value in vars(recipe.settings).items()
-            if key in ("epochs", "lr", "weight_decay") or value != getattr(default, key)
-        ]
-        parts += ["features divided by their sum"] if recipe.row_normalize else []
-        label = (f"{MODEL_TITLES[row.key.model]}, {row.key.variant}", ", ".join(parts))
+        label = (f"{MODEL_TITLES[row.key.model]}, {row.key.variant}", recipe_text(row.trained_with))
         columns = found.setdefault(label, [])
         if COLUMN_TITLES[row.key.column] not in columns:
             columns.append(COLUMN_TITLES[row.key.column])

@@ -6,39 +6,50 @@ All programs of a round are done before those of the next one begin, so an early
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from node2seq.data import Split
-from node2seq.environment import pick_device, source_commit
+from node2seq.environment import source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cell_trainer import ReproduceCall
+from node2seq.experiments.cells import Cell, Key, Run
 from node2seq.experiments.commits import is_held
 from node2seq.experiments.declaration import Line, Protocol
 from node2seq.experiments.plan import declared, draw_settings, recipe_of_setting, searched_cells
-from node2seq.experiments.protocol_trainer import LARGEST_CLASS, FinalProgram, SearchProgram
-from node2seq.experiments.protocol_workers import Job, Program, work_together
-from node2seq.experiments.rows import recipe_to_json
-from node2seq.experiments.search_rows import (
+from node2seq.experiments.rows import (
     CHOSEN,
     DECLARATION,
     Choice,
+    RowStore,
     SearchKey,
     SearchStore,
+    Store,
     read_choices,
+    recipe_to_json,
     write_choices,
 )
+from node2seq.experiments.trainer import LARGEST_CLASS, Program, RunProgram, SearchProgram
+from node2seq.experiments.workers import Job, new_call, work_together
 from node2seq.storage import make_folder, write_bytes
 from node2seq.train.budget import Budget
 from node2seq.train.many import Training, group_by_shape
+from node2seq.train.settings import Recipe
 
 Say = Callable[[str], None]
 
 #: Those that train, in their order; ``choose`` comes after the first.
 STAGES = ("search", "measure", "ablate")
+
+_TELL_SECONDS = 10.0
+# From the largest graph on: the longest programs start first, so that no process is left with one at the end.
+_LARGEST = ("squirrel", "amazon-r", "squirrel-unique", "actor", "chameleon", "citeseer-r", "citeseer-f")
+# How much longer a step of a model takes than one of a GCN, roughly.
+_WEIGHTS = {"lgcn": 8.0, "gat": 5.0, "node2seq": 3.0, "residual-node2seq": 3.0, "cheby": 2.0, "mlp": 0.5}
 
 
 def declare(protocol: Protocol, folder: Path) -> Path:
@@ -83,14 +94,41 @@ def run_stage(
     declare(protocol, folder)
     commit = commit or source_commit()
     check_commit(commit, folder / (DECLARATION if stage == "search" else CHOSEN))
-    pick_device(device)  # says at once what is wrong with it
-    budget = Budget(budget_seconds)
-    call = ReproduceCall(uuid.uuid4().hex[:12], budget.started, jobs, commit)
-    job = Job(protocol, stage, folder, device, graphs, root, call, budget)
+    budget, programs = Budget(budget_seconds), partial(rounds, protocol, stage, folder)
+    job = Job(
+        programs,
+        SearchStore if stage == "search" else RowStore,
+        folder,
+        device,
+        root,
+        new_call(budget, jobs, commit),
+        budget,
+        cure="The page has to say so: a started protocol is finished",
+        graphs=graphs,
+        note_swaps=True,
+    )
     rows = sum(rung.settings for rung in protocol.rungs) * len(searched_cells(protocol))
     if stage != "search":
-        rows = sum(len(program.keys) for programs in rounds(job) for program in programs)
-    return work_together(job, rounds, rows, say)
+        rows = sum(len(program.keys) for own in programs() for program in own)
+    store, told = job.store(folder), time.monotonic()
+
+    def tell(_: Sequence[object]) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            store.refresh()
+            say(f"{stage}: {_count(stage, store)} of {rows} rows, {budget.spent:.0f} s")
+
+    work_together(job, store, tell)
+    store.refresh()
+    done = _count(stage, store)
+    say(f"{stage}: {done} of {rows} rows after {budget.spent:.0f} s")
+    return rows - done
+
+
+def _count(stage: str, store: Store[Any]) -> int:
+    """How many rows a stage has: measurements and studies are in one file."""
+    return sum(stage == "search" or (key.study == "main") == (stage == "measure") for key in store.rows)
 
 
 def check_commit(commit: str | None, path: Path) -> None:
@@ -109,22 +147,25 @@ def check_commit(commit: str | None, path: Path) -> None:
         )
 
 
-def rounds(job: Job) -> Iterator[list[Program]]:
-    """The programs of a stage, round by round; each round is asked for when the one before it is done."""
-    protocol, folder = job.protocol, job.folder
-    if job.stage == "search":
+def rounds(
+    protocol: Protocol, stage: str, folder: Path, _device: torch.device | None = None
+) -> Iterator[list[Program]]:
+    """The programs of a stage, round by round, whatever the device; each when the one before it is done."""
+    if stage == "search":
         for rung in range(1, len(protocol.rungs) + 1):
             store = SearchStore(folder)
-            yield [
+            yield _longest_first(
                 program
                 for line, column in searched_cells(protocol)
                 for program in _search_programs(protocol, store, line, column, rung)
-            ]
-    elif job.stage == "measure":
-        yield [*_final_programs(protocol, folder), *_largest_class(protocol)]
-        yield _final_programs(protocol, folder, further=True)
-    else:
-        yield _study_programs(protocol, folder)
+            )
+        return
+    choices = {cell: choice.trained_with for cell, choice in read_choices(folder).items()}
+    for cells in _final_cells(protocol, choices) if stage == "measure" else [_study_cells(protocol, choices)]:
+        yield _longest_first(
+            RunProgram(tuple(Run(Key(*cell, seed), recipe) for seed in protocol.final_seeds))
+            for cell, recipe in cells.items()
+        )
 
 
 def rung_keys(protocol: Protocol, store: SearchStore, line: Line, column: str, rung: int) -> list[SearchKey]:
@@ -163,51 +204,64 @@ def _search_programs(
     protocol: Protocol, store: SearchStore, line: Line, column: str, rung: int
 ) -> list[Program]:
     """A program for each shape among the settings of a cell in a round."""
-    drawn, seeds = draw_settings(protocol, line, column), protocol.rungs[rung - 1].seeds
-    numbers = sorted(key.setting for key in rung_keys(protocol, store, line, column, rung))
-    recipes = [recipe_of_setting(protocol, line, column, drawn[number]) for number in numbers]
+    drawn = draw_settings(protocol, line, column)
+    base = protocol.spaces[line.model, line.variant][column].base
+    keys = sorted(rung_keys(protocol, store, line, column, rung))
     none = torch.empty(0, dtype=torch.int64)
     nowhere = Split(none, none, none, "none", 0, none)  # shapes do not depend on it
+    recipes = [base.updated(**drawn[key.setting]) for key in keys]
     shapes = group_by_shape([Training(line.model, recipe, nowhere, 0, cross_fit=True) for recipe in recipes])
     return [
         SearchProgram(
-            line, column, rung, tuple((numbers[place], drawn[numbers[place]]) for place in places), seeds
+            base,
+            {keys[place]: drawn[keys[place].setting] for place in places},
+            protocol.rungs[rung - 1].seeds,
         )
         for places in shapes
     ]
 
 
-def _final_programs(protocol: Protocol, folder: Path, further: bool = False) -> list[Program]:
-    choices, found = read_choices(folder), []
-    for line in protocol.lines:
-        pairs = {column: column for column in line.columns}
-        if further:
-            pairs = {extra: own for extra, own in protocol.further.items() if own in line.columns}
-        for column, own in pairs.items():
-            recipe = choices[line.model, line.variant, own].trained_with if line.searched else None
-            of = (line.model, line.variant, column, "main")
-            found.append(FinalProgram(*of, protocol.final_seeds, recipe))
-    return found
+Choices = Mapping[tuple[str, str, str], Recipe]
 
 
-def _largest_class(protocol: Protocol) -> list[Program]:
+def _final_cells(protocol: Protocol, choices: Choices) -> list[dict[Cell, Recipe | None]]:
+    """The cells of all lines with their recipes (None: by rule), then those of the further columns."""
+    found: list[dict[Cell, Recipe | None]] = []
+    for columns in ({column: column for column in protocol.columns}, protocol.further):
+        found.append(
+            {
+                Cell(line.model, column, line.variant): choices[line.model, line.variant, own]
+                if line.searched
+                else None
+                for line in protocol.lines
+                for column, own in columns.items()
+                if own in line.columns
+            }
+        )
+    model, variant = LARGEST_CLASS
     columns = (*protocol.columns, *protocol.further)
-    return [
-        FinalProgram(*LARGEST_CLASS, column, "main", protocol.final_seeds, recipe=None) for column in columns
-    ]
+    return [found[0] | {Cell(model, column, variant): None for column in columns}, found[1]]
 
 
-def _study_programs(protocol: Protocol, folder: Path) -> list[Program]:
-    choices = read_choices(folder)
-    return [
-        FinalProgram(
-            "node2seq",
-            "paper",
-            column,
-            study.name,
-            protocol.final_seeds,
-            choices["node2seq", "paper", column].trained_with.updated(**study.changes),
+def _study_cells(protocol: Protocol, choices: Choices) -> dict[Cell, Recipe | None]:
+    return {
+        Cell("node2seq", column, "paper", study.name): choices["node2seq", "paper", column].updated(
+            **study.changes
         )
         for study in protocol.studies
         for column in study.columns
-    ]
+    }
+
+
+def _longest_first(programs: Iterable[Program]) -> list[Program]:
+    return sorted(programs, key=_cost, reverse=True)
+
+
+def _cost(program: Program) -> float:
+    """About how long a program takes beside others."""
+    key, recipe = program.keys[0], program.recipe
+    place = _LARGEST.index(key.column) if key.column in _LARGEST else len(_LARGEST)
+    weight = _WEIGHTS.get(key.model, 1.0) * (1 + len(_LARGEST) - place) * len(program.runs)
+    if recipe is not None:
+        weight *= recipe.settings.views * (3.0 if recipe.options.get("hops", 1) > 1 else 1.0)
+    return weight

@@ -12,7 +12,7 @@ import pytest
 from node2seq.experiments.commits import is_repository, violations
 from node2seq.experiments.declaration import PROTOCOL
 from node2seq.experiments.plan import declared, draw_settings, recipe_of_setting, searched_cells
-from node2seq.experiments.search_rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
+from node2seq.experiments.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
 from node2seq.nn.models.registry import complete
 from node2seq.search.settings import RESERVED_SEEDS
 
