@@ -10,8 +10,8 @@ from node2seq.experiments import graphs, stages
 from node2seq.experiments.declaration import PROTOCOL, Protocol
 from node2seq.experiments.evidence_page import render
 from node2seq.experiments.plan import searched_cells
-from node2seq.experiments.progress import Say
 from node2seq.experiments.rows import CHOSEN
+from node2seq.experiments.stages import Say
 from node2seq.options import check_choice
 from node2seq.storage import make_folder
 
@@ -30,7 +30,8 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
     elif flags.stage == "pack":
         path = flags.graphs or Path("runs/protocol.npz")
         make_folder(path.parent)
-        graphs.pack(path, (*declared.columns, *declared.further), flags.data_root)
+        columns = (*declared.columns, *declared.further)
+        graphs.pack(path, ((name, graphs.read_graph_of(name, flags.data_root)) for name in columns))
         say(f"wrote {path}: {path.stat().st_size / 2**20:.1f} MB")
     elif flags.stage == "choose":
         say(f"wrote {stages.choose(declared, flags.folder)}; commit it before its rows are made")

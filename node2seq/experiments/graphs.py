@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from node2seq.data.encoding import standardize
 from node2seq.errors import Node2SeqError
 
 _UNIQUE = "-unique"
-_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def read_graph_of(column: str, root: str | Path | None = None, *, directed: bool = False) -> Data:
@@ -48,48 +48,39 @@ def standardized(data: Data) -> Data:
     return copied
 
 
-def pack(path: Path, columns: Iterable[str], root: str | Path | None = None) -> None:
-    """Write the graphs of columns into one file; features without their zeros."""
+def pack(path: Path, graphs: Iterable[tuple[str, Data]]) -> None:
+    """Write the tensors and split rules of graphs into one file by name; features without their zeros."""
     arrays: dict[str, np.ndarray] = {}
-    for column in columns:
-        data = read_graph_of(column, root)
-        assert data.x is not None
-        assert data.edge_index is not None
-        assert isinstance(data.y, torch.Tensor)
-        x = data.x.numpy()
+    for name, data in graphs:
+        kept = {k: v for k, v in data.to_dict().items() if isinstance(v, torch.Tensor) or k == "split_rule"}
+        parts = {key: np.asarray(value) for key, value in kept.items()}
+        x = parts.pop("x")
         row, place = np.nonzero(x)
-        parts = {
-            "shape": np.array(x.shape),
-            "row": row.astype(np.int32),
-            "place": place.astype(np.int32),
-            "value": x[row, place],
-            "edge_index": data.edge_index.numpy().astype(np.int32),
-            "y": data.y.numpy(),
-            "rule": np.array(data["split_rule"]),
-        }
-        parts |= {name: data[name].numpy() for name in _MASKS if name in data}
-        arrays |= {f"{column}/{name}": values for name, values in parts.items()}
+        parts["edge_index"] = parts["edge_index"].astype(np.int32)
+        parts |= {"shape": np.array(x.shape), "value": x[row, place]}
+        parts |= {"row": row.astype(np.int32), "place": place.astype(np.int32)}
+        arrays |= {f"{name}/{key}": values for key, values in parts.items()}
     np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
 
 
-def unpack(path: Path, column: str) -> Data:
-    """The graph of a column as it was packed."""
+def packed_names(path: Path) -> list[str]:
+    """The names of the graphs of a file."""
     with np.load(path) as arrays:
-        if f"{column}/y" not in arrays.files:
-            raise Node2SeqError(f"{path}: {column}", "it holds no such graph", "Write it again with `pack`")
-        part = {
-            name.removeprefix(f"{column}/"): arrays[name] for name in arrays.files if _is_of(name, column)
+        return list(dict.fromkeys(key.rpartition("/")[0] for key in arrays.files))
+
+
+def unpack(path: Path, name: str) -> Data:
+    """A graph as it was packed."""
+    with np.load(path) as arrays:
+        parts = {
+            key.rpartition("/")[2]: arrays[key] for key in arrays.files if key.rpartition("/")[0] == name
         }
-    x = np.zeros(part["shape"], dtype=np.float32)
-    x[part["row"], part["place"]] = part["value"]
-    edges = torch.from_numpy(part["edge_index"]).long()
-    data = Data(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(part["y"]).long())
-    data.split_rule = str(part["rule"])
-    for name in _MASKS:
-        if name in part:
-            data[name] = torch.from_numpy(part[name])
-    return data
-
-
-def _is_of(name: str, column: str) -> bool:
-    return name.rpartition("/")[0] == column
+    if not parts:
+        raise Node2SeqError(f"{path}: {name}", "it holds no such graph", "Write it again with `pack`")
+    x = np.zeros(parts.pop("shape"), dtype=np.float32)
+    x[parts.pop("row"), parts.pop("place")] = parts.pop("value")
+    edge_index = torch.from_numpy(parts.pop("edge_index")).long()
+    rest: dict[str, Any] = {
+        key: str(v) if v.dtype.kind == "U" else torch.from_numpy(v) for key, v in parts.items()
+    }
+    return Data(x=torch.from_numpy(x), edge_index=edge_index, **rest)

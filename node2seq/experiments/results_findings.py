@@ -19,7 +19,7 @@ from node2seq.experiments.paper import (
 from node2seq.experiments.results_history import Effort, Searched
 from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
+from node2seq.experiments.samples import VERDICTS, Difference, Sample, listed, paired_difference
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
@@ -144,7 +144,7 @@ def _rank_of_plus(standings: Sequence[_Standing], samples: Mapping[Cell, Sample]
     parts = [f"With the options of plus it is {_first(standings)}. {_against_rivals(standings)}"]
     without_graph = [COLUMN_TITLES[standing.column] for standing in standings if standing.rival == "MLP"]
     if without_graph:
-        parts.append(f"On {_list(without_graph)} that other is the MLP, which sees no neighbours.")
+        parts.append(f"On {listed(without_graph)} that other is the MLP, which sees no neighbours.")
     pairs = [
         (sample, samples[as_paper])
         for cell, sample in samples.items()
@@ -228,7 +228,7 @@ def _effect(subject: str, effects: Sequence[_Effect]) -> str:
         for some, side in ((above, "above"), (below, "below"))
         if some
     ]
-    return f"{verdict} from {subject}: of {len(effects)} intervals, {_list(counts)}."
+    return f"{verdict} from {subject}: of {len(effects)} intervals, {listed(counts)}."
 
 
 def _told(effect: _Effect) -> str:
@@ -291,7 +291,7 @@ def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     rest = [effect for option, effects in by_option.items() if option not in steady for effect in effects]
     if steady:
         named = [f"{option} ({_span(effects)})" for option, effects in steady.items()]
-        text = f"Taken out one at a time, the options of plus that help wherever used are {_list(named)}."
+        text = f"Taken out one at a time, the options of plus that help wherever used are {listed(named)}."
     else:
         text = "Taken out one at a time, no option of plus helps wherever it is used."
     if rest:
@@ -323,7 +323,7 @@ def _label_reuse(rows: Sequence[ResultRow]) -> str:
             "is common practice, but the figures may be too high for nodes that had no part in it."
         )
     if fixed:
-        parts.append(f"On the fixed splits ({_list(fixed)}) no search used a test label.")
+        parts.append(f"On the fixed splits ({listed(fixed)}) no search used a test label.")
     return " ".join(parts)
 
 
@@ -371,7 +371,3 @@ def _searched_again(makings: Mapping[Cell, Sequence[Sample]]) -> str:
         f"that fell short of the paper at first were given new settings, and {sum(others)} of the "
         f"{len(others)} others."
     )
-
-
-def _list(titles: Sequence[str]) -> str:
-    return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"

@@ -44,6 +44,13 @@ class Sample:
         """The sample standard deviation."""
         return statistics.stdev(self.tests.values()) if self.n > 1 else None
 
+    @property
+    def reach(self) -> float:
+        """Half the width of the 95 % t-interval of the mean; 0 for one run."""
+        if self.sd is None:
+            return 0.0
+        return t_quantile(1 - LEVEL / 2, self.n - 1) * self.sd / math.sqrt(self.n)
+
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + ("" if self.sd is None else f" ± {self.sd:.1f}")
 
@@ -143,6 +150,11 @@ def paired(first: Sample, second: Sample) -> Paired | None:
 def standard_error(values: np.ndarray) -> float:
     """Of the mean of several values."""
     return float(values.std(ddof=1)) / math.sqrt(values.size)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Words as a sentence lists them: a, b and c."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def holm(values: Sequence[float]) -> list[float]:
