@@ -10,7 +10,6 @@ share of its time in which the device waits is told by the same steps on batches
 the first epoch finds the candidates, and is printed apart. Running out of memory is a result.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,6 +23,7 @@ from torch_geometric.data import Data
 from node2seq.benchmarking.layers import CHANNELS, OUT_OF_MEMORY, Size, measured, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
+from node2seq.benchmarking.timing import seconds_of
 from node2seq.environment import Processes
 from node2seq.nn.models import Node2Seq
 from node2seq.train.batches import BatchGraph, MiniBatches
@@ -73,14 +73,10 @@ def full_batch(
 
 
 def _first_epoch(row: BenchmarkRow, step: Callable[[], None], device: torch.device) -> BenchmarkRow:
-    started = time.perf_counter()
     try:
-        step()
+        took = 1e3 * seconds_of(step, device)[0]
     except torch.OutOfMemoryError:
         return replace(row, variant="first epoch", result=OUT_OF_MEMORY)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    took = 1e3 * (time.perf_counter() - started)
     return replace(row, variant="first epoch", p20_ms=took, p50_ms=took, p80_ms=took)
 
 

@@ -7,7 +7,6 @@ The first selection finds the candidates; its time is printed apart. On a GPU al
 one disjoint union. Each backend is verified before it is timed.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from node2seq import ops
 from node2seq.benchmarking.layers import Size, measured, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import runnable_backends
+from node2seq.benchmarking.timing import seconds_of
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.inputs import sequences_of
@@ -73,11 +73,7 @@ class Selection:
 
     def first(self, key: Tensor, backend: str) -> float:
         """The seconds of the first selection on the graph, which finds the candidates."""
-        start = time.perf_counter()
-        self.step(key, backend)()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter() - start
+        return seconds_of(self.step(key, backend), self.device)[0]
 
     def step(self, key: Tensor, backend: str, runs: int = 1) -> Callable[[], Any]:
         """One selection; of so many runs at once."""

@@ -9,7 +9,6 @@ from node2seq.cli.flags import ProtocolFlags
 from node2seq.experiments import graphs, stages
 from node2seq.experiments.declaration import PROTOCOL, Protocol
 from node2seq.experiments.evidence_page import render
-from node2seq.experiments.plan import searched_cells
 from node2seq.experiments.rows import CHOSEN
 from node2seq.experiments.stages import Say
 from node2seq.options import check_choice
@@ -45,7 +44,7 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
 
 
 def _tell_plan(declared: Protocol, folder: Path, say: Say) -> None:
-    cells = len(searched_cells(declared))
+    cells = len(declared.searched)
     say(f"wrote {stages.declare(declared, folder)}")
     say(f"{cells} cells, {declared.trainings_per_cell} trainings each: {cells * declared.trainings_per_cell}")
     for number, rung in enumerate(declared.rungs, 1):

@@ -15,8 +15,7 @@ from node2seq.experiments.evidence_findings import (
     study_sentences,
 )
 from node2seq.experiments.paper import PRINTED
-from node2seq.experiments.plan import searched_cells
-from node2seq.experiments.results_tables import cost_cells, recipe_text, signed
+from node2seq.experiments.results_tables import cost_cells, recipe_text, signed, titled
 from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices
 from node2seq.experiments.samples import Sample, costs_of
 from node2seq.reporting.charts import Dots, dot_chart
@@ -148,14 +147,11 @@ def _ranks(evidence: Evidence) -> list[Block]:
         places = [evidence.standing(line.label, protocol.lines, column) for column in columns]
         if any(places):
             lines.append([line.label, *("" if place is None else f"{place.rank}" for place in places)])
-    if not lines:
-        return []
-    among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
-    largest = ["share of the largest class, %", *(_figure(evidence.largest_class(c)) for c in columns)]
-    return [
-        Heading("Rank of each line in each column", 3),
-        Grid(["", *_titles(evidence, columns)], [*lines, ["of so many lines", *among], largest]),
-    ]
+    if lines:
+        among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
+        largest = ["share of the largest class, %", *(_figure(evidence.largest_class(c)) for c in columns)]
+        lines += [["of so many lines", *among], largest]
+    return titled("Rank of each line in each column", ["", *_titles(evidence, columns)], lines, level=3)
 
 
 def _against_printed(evidence: Evidence) -> list[Block]:
@@ -167,12 +163,8 @@ def _against_printed(evidence: Evidence) -> list[Block]:
             printed = PRINTED[column].mean
             texts = [_figure(s) + ("" if s is None else f"\n{s.against(printed)}") for s in samples]
             lines.append([column_title(column, {}), f"{printed:.1f}", *texts])
-    if not lines:
-        return []
-    return [
-        Heading("Node2Seq against the paper's Node2Seq"),
-        Grid(["", "the paper prints", *(line.label for line in ours)], lines),
-    ]
+    header = ["", "the paper prints", *(line.label for line in ours)]
+    return titled("Node2Seq against the paper's Node2Seq", header, lines)
 
 
 def _accuracies(evidence: Evidence) -> list[Block]:
@@ -237,14 +229,9 @@ def _without_duplicates(evidence: Evidence) -> list[Block]:
         for line in evidence.protocol.lines
         if any(evidence.of(line, column) for column in further)
     ]
-    if not texts:
-        return []
-    largest = ["largest class", *(_figure(evidence.largest_class(column)) for column in columns)]
-    return [
-        Heading("Without duplicates"),
-        Paragraph(_DUPLICATES),
-        Grid(["", *_titles(evidence, columns)], [*texts, largest]),
-    ]
+    if texts:
+        texts.append(["largest class", *(_figure(evidence.largest_class(column)) for column in columns)])
+    return titled("Without duplicates", ["", *_titles(evidence, columns)], texts, _DUPLICATES)
 
 
 def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
@@ -266,7 +253,7 @@ def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
                 line.label,
                 *(_spent(spent.get((line.model, line.variant, c)), c, line) for c in protocol.columns),
             ]
-            for line in dict.fromkeys(line for line, _ in searched_cells(protocol))
+            for line in dict.fromkeys(line for line, _ in protocol.searched)
         ]
         titles = [column_title(column, {}) for column in protocol.columns]
         blocks += [Paragraph("Settings / trainings of each search:"), Grid(["", *titles], lines)]
@@ -287,7 +274,7 @@ def _costs(evidence: Evidence, search: SearchStore) -> list[Block]:
     }
     lines = [[title, *cost_cells(cost)] for title, rows in stages.items() for cost in costs_of(rows)]
     header = ["", "device", "trainings", "epochs", "seconds of all processes", "wall time"]
-    return [Heading("What it took"), Grid(header, lines)] if lines else []
+    return titled("What it took", header, lines)
 
 
 def _pairwise(evidence: Evidence) -> list[Block]:
@@ -335,5 +322,4 @@ def _recipes(protocol: Protocol, choices: Iterable[Choice]) -> list[Block]:
         ]
         for choice in choices
     ]
-    header = ["line", "column", "validation", "recipe"]
-    return [Heading("Appendix: chosen recipes"), Grid(header, lines)] if lines else []
+    return titled("Appendix: chosen recipes", ["line", "column", "validation", "recipe"], lines)

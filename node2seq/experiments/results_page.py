@@ -24,6 +24,7 @@ from node2seq.experiments.results_tables import (
     figure,
     recipe_text,
     table_blocks,
+    titled,
 )
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of, samples_of
@@ -147,10 +148,7 @@ def _data_sets() -> list[Block]:
 
 
 def _second_test_figure(rows: Sequence[ResultRow]) -> list[Block]:
-    rest = samples_of(rows, "test_rest")
-    if not rest:
-        return []
-    test = samples_of(rows)
+    rest, test = samples_of(rows, "test_rest"), samples_of(rows)
     lines = [
         [
             COLUMN_TITLES[cell.column],
@@ -161,24 +159,20 @@ def _second_test_figure(rows: Sequence[ResultRow]) -> list[Block]:
         ]
         for cell, sample in rest.items()
     ]
-    return [
-        Heading("The second reading of the fixed splits"),
-        Paragraph(
-            "The fixed splits come with 1000 test nodes; the paper's text takes all nodes that are neither "
-            "trained nor validated on."
-        ),
-        Grid(["column", "model", "study", "1000 test nodes", "all the rest"], lines),
-    ]
+    told = (
+        "The fixed splits come with 1000 test nodes; the paper's text takes all nodes that are neither "
+        "trained nor validated on."
+    )
+    header = ["column", "model", "study", "1000 test nodes", "all the rest"]
+    return titled("The second reading of the fixed splits", header, lines, told)
 
 
 def _others(samples: dict[Cell, Sample]) -> list[Block]:
-    if not samples:
-        return []
     lines = [
         [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], study_name(cell), figure(sample, None)]
         for cell, sample in samples.items()
     ]
-    return [Heading("Other runs"), Grid(["column", "model", "variant and study", "test"], lines)]
+    return titled("Other runs", ["column", "model", "variant and study", "test"], lines)
 
 
 def _costs(rows: Sequence[ResultRow]) -> list[Block]:
@@ -201,19 +195,14 @@ def _costs(rows: Sequence[ResultRow]) -> list[Block]:
         for cost in costs_of(row for row in rows if row.key.cell in cells):
             device, *figures = cost_cells(cost)
             lines.append([title, device, cost.jobs, cost.together, *figures])
-    if not lines:
-        return []
     how = ("processes", "runs in one program")
     header = ["", "device", *how, "trainings", "epochs", "seconds of training", "wall time"]
-    return [
-        Heading("What it took"),
-        Paragraph(
-            "Seconds of training are summed over processes; those of a program are shared out among its "
-            "runs. The wall time is summed over calls, from a call's start, start of its processes "
-            "included, to the last of these rows."
-        ),
-        Grid(header, lines),
-    ]
+    told = (
+        "Seconds of training are summed over processes; those of a program are shared out among its "
+        "runs. The wall time is summed over calls, from a call's start, start of its processes "
+        "included, to the last of these rows."
+    )
+    return titled("What it took", header, lines, told)
 
 
 def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
@@ -225,7 +214,5 @@ def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
         columns = found.setdefault(label, [])
         if COLUMN_TITLES[row.key.column] not in columns:
             columns.append(COLUMN_TITLES[row.key.column])
-    if not found:
-        return []
     lines = [[model, ", ".join(columns), text] for (model, text), columns in found.items()]
-    return [Heading("Recipes of these rows"), Grid(["model", "columns", "recipe"], lines)]
+    return titled("Recipes of these rows", ["model", "columns", "recipe"], lines)

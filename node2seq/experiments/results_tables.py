@@ -116,6 +116,15 @@ def figure(sample: Sample | None, paper: Figure | None, judged: bool = False, br
     return "\n".join(parts)
 
 
+def titled(
+    title: str, header: Sequence[str], lines: Sequence[Sequence[str]], text: str = "", level: int = 2
+) -> list[Block]:
+    """A table with its heading and a paragraph; nothing where it has no lines."""
+    if not lines:
+        return []
+    return [Heading(title, level), *([Paragraph(text)] if text else []), Grid(header, lines)]
+
+
 def cost_cells(cost: Cost) -> list[str]:
     """The device, trainings, epochs, seconds of all processes and wall time."""
     seconds = (f"{spent:.0f} s" for spent in (cost.training_seconds, cost.wall_seconds))

@@ -6,6 +6,7 @@ All programs of a round are done before those of the next one begin, so an early
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,6 @@ from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell, Key, Run
 from node2seq.experiments.commits import is_held
 from node2seq.experiments.declaration import Line, Protocol
-from node2seq.experiments.plan import declared, draw_settings, recipe_of_setting, searched_cells
 from node2seq.experiments.rows import (
     CHOSEN,
     DECLARATION,
@@ -35,6 +35,7 @@ from node2seq.experiments.rows import (
 )
 from node2seq.experiments.trainer import LARGEST_CLASS, Program, RunProgram, SearchProgram
 from node2seq.experiments.workers import Job, new_call, work_together
+from node2seq.search.space import Settings, stratified
 from node2seq.storage import make_folder, write_bytes
 from node2seq.train.budget import Budget
 from node2seq.train.many import Training, group_by_shape
@@ -50,6 +51,42 @@ _TELL_SECONDS = 10.0
 _LARGEST = ("squirrel", "amazon-r", "squirrel-unique", "actor", "chameleon", "citeseer-r", "citeseer-f")
 # How much longer a step of a model takes than one of a GCN, roughly.
 _WEIGHTS = {"lgcn": 8.0, "gat": 5.0, "node2seq": 3.0, "residual-node2seq": 3.0, "cheby": 2.0, "mlp": 0.5}
+
+
+def declared(protocol: Protocol) -> dict[str, Any]:
+    """The whole declaration as JSON values."""
+    lines = {}
+    for line in protocol.lines:
+        spaces = protocol.spaces.get((line.model, line.variant), {})
+        lines[line.label] = {
+            "model": line.model,
+            "variant": line.variant,
+            "columns": {
+                column: {
+                    "fixed": recipe_to_json(spaces[column].base),
+                    "searched": {name: repr(known) for name, known in spaces[column].space.ranges.items()},
+                }
+                if column in spaces
+                else "by rule, no search"
+                for column in line.columns
+            },
+        }
+    return {
+        "name": protocol.name,
+        "rungs": [{"settings": rung.settings, "seeds": list(rung.seeds)} for rung in protocol.rungs],
+        "shapes": protocol.shapes,
+        "trainings of the search for each cell": protocol.trainings_per_cell,
+        "chosen by": "the mean over the splits of all rungs of the cross-fitted validation accuracy",
+        "stopping": "the epochs and the patience of each cell; no search is extended or repeated",
+        "final seeds": list(protocol.final_seeds),
+        "lines": lines,
+        "studies": {
+            study.name: {"changes": dict(study.changes), "columns": list(study.columns)}
+            for study in protocol.studies
+        },
+        "columns with the recipes of others": dict(protocol.further),
+        "columns that do not count": list(protocol.uncounted),
+    }
 
 
 def declare(protocol: Protocol, folder: Path) -> Path:
@@ -107,7 +144,7 @@ def run_stage(
         graphs=graphs,
         note_swaps=True,
     )
-    rows = sum(rung.settings for rung in protocol.rungs) * len(searched_cells(protocol))
+    rows = sum(rung.settings for rung in protocol.rungs) * len(protocol.searched)
     if stage != "search":
         rows = sum(len(program.keys) for own in programs() for program in own)
     store, told = job.store(folder), time.monotonic()
@@ -156,7 +193,7 @@ def rounds(
             store = SearchStore(folder)
             yield _longest_first(
                 program
-                for line, column in searched_cells(protocol)
+                for line, column in protocol.searched
                 for program in _search_programs(protocol, store, line, column, rung)
             )
         return
@@ -181,7 +218,7 @@ def rung_keys(protocol: Protocol, store: SearchStore, line: Line, column: str, r
 def choose(protocol: Protocol, folder: Path) -> Path:
     """Write the recipe of each cell; the search has to be finished."""
     store, choices = SearchStore(folder), []
-    for line, column in searched_cells(protocol):
+    for line, column in protocol.searched:
         try:
             keys = rung_keys(protocol, store, line, column, len(protocol.rungs))
             best = store.ranked(keys)[0]
@@ -192,12 +229,22 @@ def choose(protocol: Protocol, folder: Path) -> Path:
                 "Run the stage `search` to resume it",
             ) from None
         figures = store.figures(best)
-        recipe = recipe_of_setting(protocol, line, column, store.rows[best].settings)
+        base = protocol.spaces[line.model, line.variant][column].base
+        recipe = base.updated(**store.rows[best].settings)
         mean = round(sum(figures) / max(len(figures), 1), 6)
         of = (line.model, line.variant, column, best.setting)
         choices.append(Choice(*of, mean, recipe_to_json(recipe)))
     write_choices(folder, choices)
     return folder / CHOSEN
+
+
+def draw_settings(protocol: Protocol, line: Line, column: str) -> list[Settings]:
+    """The settings that are tried for a line on a column: few shapes, each with several free settings."""
+    space = protocol.spaces[line.model, line.variant][column].space
+    draw = random.Random(f"{protocol.name} {line.label} {column}")
+    shapes = stratified(space.shape, protocol.shapes, draw)
+    free = stratified(space.free, protocol.rungs[0].settings, draw)
+    return [{**shapes[number % protocol.shapes], **each} for number, each in enumerate(free)]
 
 
 def _search_programs(
