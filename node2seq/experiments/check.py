@@ -228,7 +228,7 @@ def check_rows(
 
 
 def _compare(trainer: CellTrainer, row: ResultRow) -> Comparison:
-    """Train a row again: on the same machine in the same company, which gives the same bits."""
+    """Train a row again: on the same machine with the same runs beside it, which gives the same bits."""
     same = trainer.made(row)
     seeds = row.together if same and row.together is not None else [row.key.seed]
     recipe = row.trained_with
