@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import torch
 import torch_geometric.nn
@@ -40,29 +40,21 @@ from node2seq.data import load
 GRAPHS = {"cora": "Cora", "squirrel": "Squirrel", "powerlaw": "100k nodes, 1.1M edges"}
 
 
-@dataclass(frozen=True)
-class Case:
-    """One line of the table."""
-
-    layer: str
-    variant: str = ""
-    kernel_size: int | None = None
-    readout: str | None = None
-
-
-def cases(kernels: Sequence[int]) -> list[Case]:
-    """PyG's layers first: the ratios are to the first of them."""
+def cases(size: Size, kernels: Sequence[int]) -> list[BenchmarkRow]:
+    """The lines of a table, not measured yet. PyG's layers first: the ratios are to the first of them."""
+    row = BenchmarkRow("layer", *size, "GATConv")
+    ours = replace(row, case="Node2SeqConv")
     return [
-        Case("GATConv"),
-        Case("GATConv", COMPILED),
-        *(Case(layer) for layer in ("GATv2Conv", "GCNConv", "SAGEConv(lstm)")),
+        row,
+        replace(row, variant=COMPILED),
+        *(replace(row, case=layer) for layer in ("GATv2Conv", "GCNConv", "SAGEConv(lstm)")),
         *(
-            Case("Node2SeqConv", variant, kernel_size, readout)
+            replace(ours, variant=variant, kernel_size=kernel_size, readout=readout)
             for readout in ("max", "mean")
             for kernel_size in kernels
             for variant in ("", PLAN_ANEW)
         ),
-        Case("Node2SeqConv", "", kernels[0], "ranks"),
+        replace(ours, kernel_size=kernels[0], readout="ranks"),
     ]
 
 
@@ -80,23 +72,22 @@ def graph(name: str) -> tuple[Size, Tensor]:
     return Size(GRAPHS[name], num_nodes, edge_index.size(1)), edge_index[:, order]
 
 
-def measure(case: Case, benchmark: LayerBenchmark) -> BenchmarkRow:
+def measure(case: BenchmarkRow, benchmark: LayerBenchmark) -> BenchmarkRow:
     """The row of a case."""
-    if case.layer == "GATConv" and case.variant == COMPILED:
+    if case.case == "GATConv" and case.variant == COMPILED:
         return benchmark.compiled_gat()
     if case.kernel_size is not None and case.readout is not None:
         return benchmark.node2seq(case.readout, case.kernel_size, benchmark.auto_backend, case.variant)
-    name, _, aggregation = case.layer.rstrip(")").partition("(")
+    name, _, aggregation = case.case.rstrip(")").partition("(")
     options = {"aggr": aggregation} if aggregation else {}
-    return benchmark.pyg(getattr(torch_geometric.nn, name)(CHANNELS, CHANNELS, **options), case.layer)
+    return benchmark.pyg(getattr(torch_geometric.nn, name)(CHANNELS, CHANNELS, **options), case.case)
 
 
-def measure_alone(case: Case, file: str, size: Size, options: argparse.Namespace) -> BenchmarkRow:
+def measure_alone(case: BenchmarkRow, file: str, options: argparse.Namespace) -> BenchmarkRow:
     """The row of a case that runs in a process of its own; a failure there is its result."""
-    command = [sys.executable, __file__, "--job", json.dumps([asdict(case), size, file])]
+    command = [sys.executable, __file__, "--job", json.dumps([asdict(case), file])]
     command += ["--device", options.device, "--repeats", str(options.repeats)]
     command += ["--bandwidth", str(options.bandwidth)]
-    failed = BenchmarkRow("layer", *size, case.layer, case.variant, case.kernel_size, case.readout)
 
     def limit() -> None:
         if options.device == "cpu":  # CUDA reserves far more addresses than it uses
@@ -108,21 +99,23 @@ def measure_alone(case: Case, file: str, size: Size, options: argparse.Namespace
             command, capture_output=True, text=True, timeout=options.time_limit, preexec_fn=limit
         )
     except subprocess.TimeoutExpired:
-        return replace(failed, result=f"not done after {options.time_limit:.0f} s")
+        return replace(case, result=f"not done after {options.time_limit:.0f} s")
     if done.returncode == 0:
         return BenchmarkRow(**json.loads(done.stdout.splitlines()[-1]))
     last = done.stderr.strip().splitlines()[-1:] or [f"ended with status {done.returncode}"]
     out_of_memory = "alloc" in last[0] or "memory" in last[0].lower()
-    return replace(failed, result=OUT_OF_MEMORY if out_of_memory else last[0][:60])
+    return replace(case, result=OUT_OF_MEMORY if out_of_memory else last[0][:60])
 
 
 def run_job(options: argparse.Namespace) -> None:
     """Runs in the process of a case: prints its row as JSON."""
-    case, size, file = json.loads(options.job)
+    values, file = json.loads(options.job)
+    case = BenchmarkRow(**values)
     torch.manual_seed(0)
     edge_index = torch.load(file, weights_only=True).to(options.device)
     bounds = {"bandwidth": options.bandwidth, "seconds": 0, "least": options.repeats}
-    row = measure(Case(**case), LayerBenchmark("layer", Size(*size), edge_index, **bounds))
+    size = Size(case.graph, case.nodes, case.edges)
+    row = measure(case, LayerBenchmark("layer", size, edge_index, **bounds))
     print(json.dumps(asdict(row)))
 
 
@@ -153,8 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         base = compiled = None
         with tempfile.NamedTemporaryFile(suffix=".pt") as file:
             torch.save(edge_index, file.name)
-            for case in cases(options.kernels):
-                row = measure_alone(case, file.name, size, options)
+            for case in cases(size, options.kernels):
+                row = measure_alone(case, file.name, options)
                 row = report.add(row if base is None else row.beside(base, compiled))
                 base, compiled = base or row, row if case.variant == COMPILED else compiled
 

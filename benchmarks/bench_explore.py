@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 import uvicorn
-from choose_defaults import Rows
 from script import argument_parser
-from study_explanations import put_between
+from study import Rows, write_between
 
 from node2seq.environment import pick_device
 from node2seq.explain.run import open_run
@@ -171,7 +170,7 @@ def main() -> None:
     rows = Rows(options.rows, pick_device("cpu"), options.commit)
     if not options.page_only:
         rows.add(measure(options.nodes, options.clicks, options.clients, options.seconds))
-    put_between(options.page, "bench_explore.py", table(rows.known))
+    write_between(options.page, "<!-- bench_explore.py -->", "<!-- end -->", table(rows.known))
 
 
 if __name__ == "__main__":

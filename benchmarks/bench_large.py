@@ -10,7 +10,6 @@ share of its time in which the device waits is told by the same steps on batches
 the first epoch finds the candidates, and is printed apart. Running out of memory is a result.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,10 +20,10 @@ from script import Report, argument_parser
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.benchmarking.layers import CHANNELS, OUT_OF_MEMORY, Size, power_law
+from node2seq.benchmarking.layers import CHANNELS, OUT_OF_MEMORY, Size, measured, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import measure
+from node2seq.benchmarking.timing import seconds_of
 from node2seq.environment import Processes
 from node2seq.nn.models import Node2Seq
 from node2seq.train.batches import BatchGraph, MiniBatches
@@ -35,6 +34,7 @@ NONLOCAL = (Size("170k nodes", 170_000, 1_200_000), Size("1M nodes", 1_000_000, 
 READOUTS = ("max", "mean")
 CLASSES, TRAIN_SHARE = 8, 100
 BATCH_SIZE, FANOUT = 1_024, (10, 10, 10)
+BOUNDS = {"seconds": 5.0, "least": 3, "most": 10}
 
 
 def make_graph(size: Size, device: torch.device) -> tuple[Data, Tensor]:
@@ -53,12 +53,6 @@ def make_network(device: torch.device, readout: str, hops: int = 1) -> Node2Seq:
     return Node2Seq(CHANNELS, HIDDEN, CLASSES, readout=readout, hops=hops).to(device).train()
 
 
-def measured(row: BenchmarkRow, step: Callable[[], None], device: torch.device) -> BenchmarkRow:
-    """The row of a step."""
-    found = measure(step, device, seconds=5.0, least=3, most=10)
-    return replace(row, result=OUT_OF_MEMORY) if found is None else replace(row, **vars(found))
-
-
 def full_batch(
     report: Report, size: Size, data: Data, train: Tensor, hops: int = 1, readouts: Sequence[str] = READOUTS
 ) -> None:
@@ -72,21 +66,17 @@ def full_batch(
             report.add(first)
             if first.result:
                 continue
-        report.add(measured(row, step, report.device))
+        report.add(measured(row, step, report.device, **BOUNDS))
         del step
         if report.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
 def _first_epoch(row: BenchmarkRow, step: Callable[[], None], device: torch.device) -> BenchmarkRow:
-    started = time.perf_counter()
     try:
-        step()
+        took = 1e3 * seconds_of(step, device)[0]
     except torch.OutOfMemoryError:
         return replace(row, variant="first epoch", result=OUT_OF_MEMORY)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    took = 1e3 * (time.perf_counter() - started)
     return replace(row, variant="first epoch", p20_ms=took, p50_ms=took, p80_ms=took)
 
 
@@ -114,10 +104,12 @@ def mini_batches(report: Report, size: Size, data: Data, train: Tensor, workers:
         epoch += 1
 
     row = BenchmarkRow("large", size.name, size.nodes, size.edges, "Node2Seq", readout="mean")
-    loaded = report.add(measured(replace(row, variant=f"mini-batches, {workers} workers"), drawn, device))
+    loaded = report.add(
+        measured(replace(row, variant=f"mini-batches, {workers} workers"), drawn, device, **BOUNDS)
+    )
     ready = [(part.to(device), x.to(device)) for part, x in batches.of_epoch(0)]
     alone = report.add(
-        measured(replace(row, variant="the same batches, ready"), lambda: steps(ready), device)
+        measured(replace(row, variant="the same batches, ready"), lambda: steps(ready), device, **BOUNDS)
     )
     if loaded.p50_ms and alone.p50_ms:
         print(f"the device waits for {max(0.0, 1 - alone.p50_ms / loaded.p50_ms):.0%} of the time")

@@ -9,6 +9,7 @@ features for each node, by workers that are warm. Both samplers have to draw the
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from script import Report, argument_parser
@@ -16,9 +17,8 @@ from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
 from torch_geometric.sampler import NodeSamplerInput
 
-from node2seq.benchmarking.layers import Size
+from node2seq.benchmarking.layers import Size, measured
 from node2seq.benchmarking.rows import BenchmarkRow
-from node2seq.benchmarking.timing import measure
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader
 from node2seq.errors import Node2SeqError
 
@@ -98,9 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     row = BenchmarkRow("sampler", *size, "NeighbourSampler")
     for variant, sampler in (("compiled", compiled), ("plain", plain)):
-        found = measure(lambda sampler=sampler: step(sampler), report.device, seconds=options.seconds)
-        figures = {} if found is None else vars(found)
-        report.add(replace(row, variant=variant, **figures))
+        own = replace(row, variant=variant)
+        report.add(measured(own, partial(step, sampler), report.device, seconds=options.seconds))
     name = f"{options.batches} batches with features"
     report.header(name, "one worker")
     features, base = Features(size.nodes), None

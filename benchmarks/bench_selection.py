@@ -7,9 +7,7 @@ The first selection finds the candidates; its time is printed apart. On a GPU al
 one disjoint union. Each backend is verified before it is timed.
 """
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,10 +15,10 @@ from script import Report, argument_parser
 from torch import Tensor
 
 from node2seq import ops
-from node2seq.benchmarking.layers import OUT_OF_MEMORY, Size, power_law
+from node2seq.benchmarking.layers import Size, measured, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import runnable_backends
-from node2seq.benchmarking.timing import measure
+from node2seq.benchmarking.timing import seconds_of
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.inputs import sequences_of
@@ -75,11 +73,7 @@ class Selection:
 
     def first(self, key: Tensor, backend: str) -> float:
         """The seconds of the first selection on the graph, which finds the candidates."""
-        start = time.perf_counter()
-        self.step(key, backend)()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter() - start
+        return seconds_of(self.step(key, backend), self.device)[0]
 
     def step(self, key: Tensor, backend: str, runs: int = 1) -> Callable[[], Any]:
         """One selection; of so many runs at once."""
@@ -121,11 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for runs in (1, RUNS) if device.type == "cuda" and name == "squirrel" else (1,):
             torch.manual_seed(0)
             key = torch.randn(runs * size.nodes, CHANNELS, device=device)
-            found = measure(selection.step(key, options.backend, runs), device, seconds=options.seconds)
-            figures = {"result": OUT_OF_MEMORY} if found is None else vars(found)
             variant = "" if runs == 1 else f"{runs} runs"
             row = BenchmarkRow("selection", *size, "selection", variant, backend=options.backend)
-            report.add(replace(row, **figures))
+            step = selection.step(key, options.backend, runs)
+            report.add(measured(row, step, device, seconds=options.seconds))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,16 @@ runs: a few single runs are timed, and their time is scaled to the number of run
 without a CUDA graph; lower is better. Each backend is verified before it is timed.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import torch
 from script import Report, argument_parser
 from torch_geometric.data import Data
 
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
+from node2seq.benchmarking.timing import seconds_of
 from node2seq.data import load, make_split
 from node2seq.environment import make_deterministic
 from node2seq.recipes import recipe_for
@@ -49,15 +48,6 @@ def train_at_once(data: Data, trainings: Sequence[Training], capture: bool) -> l
     """Train all runs as one program; the accuracy of each on its validation nodes."""
     outcomes = train_many(data, trainings, capture=capture)
     return [outcome.result.best.val_accuracy for outcome in outcomes if outcome.result is not None]
-
-
-def seconds_of(train: Callable[[], list[float]], device: torch.device) -> tuple[float, list[float]]:
-    """How long a training takes, to the end of what the device has to do, and what it returns."""
-    started = time.perf_counter()
-    accuracies = train()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started, accuracies
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

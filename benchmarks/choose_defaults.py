@@ -19,25 +19,23 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from script import argument_parser
+from study import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
-from node2seq.data.encoding import standardize
 from node2seq.data.families import FAMILIES, draw_graph
-from node2seq.environment import describe, pick_device
+from node2seq.experiments.graphs import standardized
+from node2seq.experiments.samples import standard_error
 from node2seq.recipes import recipe_for
 from node2seq.recipes.choose import Kind, kind_of, sizes_of_split
-from node2seq.storage import append_line, make_folder, read_lines
-from node2seq.train.many import Training, train_many
+from node2seq.train.many import Training
 from node2seq.train.metrics import fitting_metric
 from node2seq.train.settings import Recipe, TrainSettings
 
@@ -117,45 +115,16 @@ def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-nod
     return Recipe({}, TrainSettings(epochs=300, patience=60)).updated(**given, metric=metric)
 
 
-def pack(path: Path) -> None:
-    """Write all graphs into one file."""
-    arrays: dict[str, np.ndarray] = {}
+def graphs() -> Iterator[tuple[str, Data]]:
+    """All graphs by name, standardised."""
     for name in GRAPHS:
-        arrays |= packed(name, load(SETS[name]) if name in SETS else _drawn(name), standard=True)
-    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
+        yield name, bare(standardized(load(SETS[name]) if name in SETS else _drawn(name)))
 
 
 def _drawn(name: str) -> Data:
     """A drawn graph by its name: a family, perhaps small or with few labels."""
     nodes = {"nodes": SMALL_NODES} if name.endswith("-small") else {}
     return draw_graph(name.removesuffix("-few").removesuffix("-small"), seed=len(name), **nodes)
-
-
-def packed(name: str, data: Data, *, standard: bool) -> dict[str, np.ndarray]:
-    """A graph as arrays, features without their zeros, and perhaps standardised before."""
-    assert data.x is not None
-    assert data.edge_index is not None
-    assert isinstance(data.y, torch.Tensor)
-    x = standardize(data.x.numpy()) if standard else data.x.numpy()
-    row, column = np.nonzero(x)
-    parts = {"shape": np.array(x.shape), "row": row.astype(np.int32), "column": column.astype(np.int32)}
-    parts |= {"value": x[row, column], "edge_index": data.edge_index.numpy().astype(np.int32)}
-    print(f"{name}: {x.shape[0]} nodes, {x.shape[1]} features, {row.size / x.size:.1%} not zero")
-    return {f"{name}/{part}": values for part, values in {**parts, "y": data.y.numpy()}.items()}
-
-
-def unpack(path: Path, wanted: Sequence[str] | None) -> Iterator[tuple[str, Data]]:
-    """The graphs of a file by name."""
-    with np.load(path) as arrays:
-        names = list(dict.fromkeys(key.split("/")[0] for key in arrays.files))
-        for name in names if wanted is None else wanted:
-            part = {
-                key: arrays[f"{name}/{key}"] for key in ("shape", "row", "column", "value", "edge_index", "y")
-            }
-            x = np.zeros(part["shape"], dtype=np.float32)
-            x[part["row"], part["column"]] = part["value"]
-            edges = torch.from_numpy(part["edge_index"]).long()
-            yield name, Data(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(part["y"]).long())
 
 
 def split_of(name: str, data: Data, seed: int, labels: int | None = None) -> Split:
@@ -170,32 +139,6 @@ def split_of(name: str, data: Data, seed: int, labels: int | None = None) -> Spl
     return replace(split, train=torch.cat(by_class).sort().values)
 
 
-class Rows:
-    """The rows of one file: what is known, and how to add to it.
-
-    Args:
-        path: The file.
-        device: What the runs are trained on.
-        commit: What to note where the code is no checkout.
-    """
-
-    def __init__(self, path: Path, device: torch.device, commit: str | None) -> None:
-        make_folder(path.parent)
-        self.path = path
-        self.known = list(read_lines(path)) if path.exists() else []
-        about = {name: value for name, value in describe(device).items() if name != "platform"}
-        self.about = {"environment": about | ({"commit": commit} if commit else {})}
-
-    def has(self, **key: Any) -> bool:
-        """Whether there is a row with these values."""
-        return any(all(row.get(name) == value for name, value in key.items()) for row in self.known)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Append a row."""
-        self.known.append(row)
-        append_line(self.path, row | self.about)
-
-
 def train(
     rows: Rows,
     stage: str,
@@ -206,36 +149,21 @@ def train(
 ) -> None:
     """Train what has no row yet, all runs of a graph in one call; only one stage measures test nodes."""
     wanted = [
-        ({"stage": stage, "graph": name, **label, "model": model, "seed": seed}, model, recipe)
-        for (label, model, recipe) in todo
+        (
+            {"stage": stage, "graph": name, **label, "model": model, "seed": seed},
+            {"split": "60/20/20", "metric": recipe.settings.metric},
+            Training(
+                model,
+                recipe,
+                split_of(name, data, seed, label.get("labels")),
+                seed,
+                cross_fit=stage in CROSS_FITTED,
+            ),
+        )
+        for label, model, recipe in todo
         for seed in seeds
     ]
-    wanted = [each for each in wanted if not rows.has(**each[0])]
-    splits = [split_of(name, data, key["seed"], key.get("labels")) for key, _, _ in wanted]
-    runs = [
-        Training(model, recipe, split, key["seed"], cross_fit=stage in CROSS_FITTED)
-        for (key, model, recipe), split in zip(wanted, splits, strict=True)
-    ]
-    started = time.perf_counter()
-    for (key, _, recipe), split, outcome in zip(wanted, splits, train_many(data, runs), strict=True):
-        row = {
-            **key,
-            "split": "60/20/20",
-            "metric": recipe.settings.metric,
-            "seconds": round(outcome.seconds, 3),
-        }
-        row["recipe"] = {"options": dict(recipe.options), "settings": asdict(recipe.settings)}
-        if outcome.result is None:
-            row["error"] = outcome.error
-        else:
-            best, test = outcome.result.best, outcome.result.test
-            if stage in CROSS_FITTED:
-                row |= {"cross_fitted": outcome.cross_fitted, "validation_nodes": split.val.numel()}
-            row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
-            if stage == "measure" and test is not None:
-                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
-        rows.add(row)
-    print(f"{name}: {len(runs)} runs in {time.perf_counter() - started:.1f} s", flush=True)
+    train_missing(name, rows, data.to(str(rows.device)), wanted, measured=stage == "measure")
 
 
 def metric_of(data: Data) -> str:
@@ -249,11 +177,9 @@ def kind(name: str, data: Data) -> Kind:
     return kind_of(sizes_of_split(data, split_of(name, data, SWEEP_SEEDS[0])))
 
 
-def sweep(
-    path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None, share: tuple[int, int]
-) -> None:
+def sweep(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
     """Train every candidate on every graph, or the share of them that one of several processes has."""
-    for name, data in unpack(path, graphs):
+    for name, data in unpacked(path, wanted):
         metric, own = metric_of(data), kind(name, data)
         tried = list(shortfalls(rows, own, LATER))[:LEADING] if name in LATER else list(CANDIDATES[own])
         todo = [
@@ -264,14 +190,12 @@ def sweep(
             )
             for candidate in tried[share[0] :: share[1]]
         ]
-        train(rows, SWEEP, name, data.to(str(device)), todo, SWEEP_SEEDS)
+        train(rows, SWEEP, name, data, todo, SWEEP_SEEDS)
 
 
-def more_labels(
-    path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None, share: tuple[int, int]
-) -> None:
+def more_labels(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
     """Train the choices for narrow and for homophilous graphs, and a plain GCN, with more and more labels."""
-    for name, data in unpack(path, graphs or BOUNDARY["graphs"]):
+    for name, data in unpacked(path, wanted or BOUNDARY["graphs"]):
         metric = metric_of(data)
         networks = [
             (chosen(rows, own), "residual-node2seq", recipe_of(CANDIDATES[own][chosen(rows, own)], metric))
@@ -283,7 +207,7 @@ def more_labels(
             for labels in BOUNDARY["labels"]
             for candidate, model, recipe in networks
         ]
-        train(rows, LABELS, name, data.to(str(device)), todo[share[0] :: share[1]], SWEEP_SEEDS)
+        train(rows, LABELS, name, data, todo[share[0] :: share[1]], SWEEP_SEEDS)
 
 
 def _kind_of_row(row: Mapping[str, Any]) -> Kind:
@@ -336,11 +260,9 @@ def chosen(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> str:
     return next(iter(shortfalls(rows, kind, without)))
 
 
-def measure(
-    path: Path, rows: Rows, device: torch.device, graphs: Sequence[str] | None, share: tuple[int, int]
-) -> None:
+def measure(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
     """Train each set with what the others choose, with every layer inside, and a plain GCN beside them."""
-    for name, data in unpack(path, graphs or tuple(SETS)):
+    for name, data in unpacked(path, wanted or tuple(SETS)):
         own = kind(name, data)
         candidate, metric = chosen(rows, own, TWINS.get(name, (name,))), metric_of(data)
         todo = [
@@ -352,7 +274,7 @@ def measure(
             for layer in LAYERS
         ]
         todo.append(({"candidate": "default"}, "gcn", recipe_for("gcn").updated(metric=metric)))
-        train(rows, "measure", name, data.to(str(device)), todo[share[0] :: share[1]], MEASURE_SEEDS)
+        train(rows, "measure", name, data, todo[share[0] :: share[1]], MEASURE_SEEDS)
 
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
@@ -394,7 +316,7 @@ class Figures:
     def gap(self, model: str) -> tuple[float, float]:
         """The mean of the paired differences to a model, and its standard error, in points."""
         gap = 100 * (self.ours - self.by_model[model])
-        return float(gap.mean()), float(gap.std(ddof=1)) / len(gap) ** 0.5
+        return float(gap.mean()), standard_error(gap)
 
     def best_other(self) -> str:
         """The best of the same blocks with another layer, by test figures."""
@@ -427,25 +349,25 @@ def page(rows: Rows) -> str:
     """What the rows say, as Markdown."""
     every = [Figures(name, sorted(measured(rows, name), key=lambda row: row["seed"])) for name in SETS]
     found = [figures for figures in every if figures.is_complete()]
-    lines = summary(found)
-    lines += ["Candidates by how far they are behind the best of a graph, in standard errors:", ""]
-    lines += ["| graphs | first | second | third |", "|---|---|---|---|"]
-    for own in CANDIDATES:
-        best = list(shortfalls(rows, own).items())[:3]
-        lines.append(f"| {own} | " + " | ".join(f"{name} ({gap:.2f})" for name, gap in best) + " |")
-    titles = [f"`residual-{layer}`" for layer in LAYERS]
-    lines += [
+    best = {kind: list(shortfalls(rows, kind).items())[:3] for kind in CANDIDATES}
+    titles = (
+        *("graph", "chosen without it", *(f"`residual-{layer}`" for layer in LAYERS), "`gcn`"),
+        *("above `gcn`", "above the best other layer", "time × `residual-gcn`"),
+    )
+    lines = [
+        *summary(found),
+        "Candidates by how far they are behind the best of a graph, in standard errors:",
+        "",
+        *table(
+            ("graphs", "first", "second", "third"),
+            ([own, *(f"{name} ({gap:.2f})" for name, gap in three)] for own, three in best.items()),
+        ),
         "",
         f"Test figures in %, mean ± sd over {len(MEASURE_SEEDS)} splits, each with what the others choose.",
+        "Differences are of pairs on the same split, ± their standard error.",
+        "",
+        *table(titles, (figures.cells() for figures in found)),
     ]
-    lines += ["Differences are of pairs on the same split, ± their standard error.", ""]
-    lines.append(
-        "| graph | chosen without it | "
-        + " | ".join(titles)
-        + " | `gcn` | above `gcn` | above the best other layer | time × `residual-gcn` |"
-    )
-    lines.append("|---" * (len(titles) + 6) + "|")
-    lines += ["| " + " | ".join(figures.cells()) + " |" for figures in found]
     return "\n".join([*lines, "", *label_lines(rows)]) + "\n"
 
 
@@ -457,18 +379,17 @@ def label_lines(rows: Rows) -> list[str]:
             values = by_run.setdefault((row["graph"], row["labels"]), {})
             values.setdefault(row["candidate"], []).append(row.get("cross_fitted", 0.0))
     tried = [chosen(rows, "narrow"), chosen(rows, "homophilous"), "default"]
-    cells = [
-        (f"{graph} | {labels}", [f"{100 * float(np.mean(values[name])):.1f}" for name in tried])
+    titles = ("graph", "labels of each class", "as a narrow graph", "as a homophilous one", "`gcn`")
+    cells = (
+        [graph, str(labels), *(f"{100 * float(np.mean(values[name])):.1f}" for name in tried)]
         for (graph, labels), values in sorted(by_run.items())
         if set(tried) <= set(values)
-    ]
+    )
     return [
         "Validation figures in % of homophilous graphs with more and more labels, "
         f"mean over {len(SWEEP_SEEDS)} splits:",
         "",
-        "| graph | labels of each class | as a narrow graph | as a homophilous one | `gcn` |",
-        "|---|---|---|---|---|",
-        *(f"| {run} | " + " | ".join(values) + " |" for run, values in cells),
+        *table(titles, cells),
     ]
 
 
@@ -484,29 +405,29 @@ def show(rows: Rows, into: Path | None) -> None:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argument_parser(__doc__, __file__)
-    parser.set_defaults(rows=Path("results/defaults.jsonl"))
-    parser.add_argument("stage", choices=("pack", "sweep", "labels", "choose", "measure"))
-    parser.add_argument(
-        "graphs", type=Path, nargs="?", default=Path("graphs.npz"), help="file of packed graphs"
+    parser = study_parser(
+        __doc__,
+        __file__,
+        rows="results/defaults.jsonl",
+        stages=("pack", "sweep", "labels", "choose", "measure"),
+        page=None,
+        graphs="graphs.npz",
     )
     parser.add_argument("--only", help="names of graphs, separated by commas")
     parser.add_argument(
         "--share", default="0/1", help="of the candidates, in the sweep: 2/3 is the last third"
     )
-    parser.add_argument("--page", type=Path, help="page to put the tables of `choose` into")
     options = parser.parse_args()
     if options.stage == "pack":
-        pack(options.graphs)
+        pack_graphs(options.graphs, graphs())
         return
-    device = pick_device(options.device)
-    rows, only = Rows(options.rows, device, options.commit), options.only and options.only.split(",")
+    rows, only = Rows.of(options), options.only and options.only.split(",")
     if options.stage == "choose":
         show(rows, options.page)
     else:
         number, of = map(int, options.share.split("/"))
         stage = {"sweep": sweep, "labels": more_labels, "measure": measure}[options.stage]
-        stage(options.graphs, rows, device, only, (number, of))
+        stage(options.graphs, rows, only, (number, of))
 
 
 if __name__ == "__main__":

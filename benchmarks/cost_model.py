@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from study import write_between
+
 from node2seq.benchmarking.rows import StoredRow, read_rows
 from node2seq.reporting.charts import Curve, loglog_chart
 from node2seq.reporting.document import Block, Chart, Grid, Paragraph, to_markdown
@@ -164,10 +166,8 @@ def _number(value: float) -> str:
 
 def write_page(page: Path, rows: Sequence[StoredRow]) -> None:
     """Replace the part of the page, and its charts beside it."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(START)
-    after = rest.partition(END)[2]
     files = render(rows)
-    write_bytes(page, f"{before}{START}\n{files.pop('').strip()}\n{END}{after}".encode())
+    write_between(page, START, END, files.pop(""))
     for name, text in files.items():
         write_bytes(page.parent / name, text.encode())
 
@@ -179,7 +179,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "cluster.md")
     options = parser.parse_args(arguments)
     write_page(options.page, read_rows(options.rows))
-    print(options.page)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from study import interval, table, words
 
 from node2seq.data.order_tasks import TASKS
+from node2seq.experiments.samples import Paired, Sample, listed, paired
 from node2seq.reporting.charts import Dots, dot_chart
 
 BITCOIN, COLUMNS = "bitcoin-otc", "columns"
-#: Test figures in percent by graph, by layer, by seed.
-Samples = dict[str, dict[str, dict[int, float]]]
+#: Test figures in percent by layer, and these by graph.
+Layers = Mapping[str, Sample]
+Samples = dict[str, dict[str, Sample]]
 
 #: What each layer is, in the order of the tables.
 MEANINGS = {
@@ -56,52 +58,18 @@ _PAIRS = (
 )
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The mean of paired differences and its 95 % t-interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def side(self) -> int:
-        """1 if the interval lies above zero, −1 if below, 0 if it holds zero."""
-        return (self.low > 0) - (self.high < 0)
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
-
-    @property
-    def words(self) -> str:
-        """Where the first stands to the second."""
-        return ("level with", "above", "below")[self.side]
-
-
-def t_quantile(freedom: int) -> float:
-    """What a t-distributed number exceeds in size with a chance of 5 %."""
-    # With t = √freedom · tan(angle) the density is a power of the cosine, on a finite interval.
-    angle = np.linspace(0, np.pi / 2, 200_001)
-    share = np.cumsum(np.cos(angle) ** (freedom - 1))
-    return float(np.sqrt(freedom) * np.tan(np.interp(0.95 * share[-1], share, angle)))
-
-
-def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
-    """First minus second over the seeds that both have; None for fewer than two."""
-    gaps = np.array([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
-    if gaps.size < 2:
-        return None
-    reach = t_quantile(gaps.size - 1) * gaps.std(ddof=1) / gaps.size**0.5
-    return Difference(float(gaps.mean()), float(gaps.mean() - reach), float(gaps.mean() + reach))
-
-
 def samples_of(rows: Iterable[Mapping[str, Any]], part: str) -> Samples:
     """The test figures of a part."""
-    found: Samples = {}
+    tests: dict[str, dict[str, dict[int, float]]] = {}
     for row in rows:
         if row["stage"] == "measure" and row["part"] == part and "test" in row:
-            found.setdefault(row["graph"], {}).setdefault(row["layer"], {})[row["seed"]] = 100 * row["test"]
-    return found
+            tests.setdefault(row["graph"], {}).setdefault(row["layer"], {})[row["seed"]] = 100 * row["test"]
+    return {graph: {name: Sample(own) for name, own in layers.items()} for graph, layers in tests.items()}
+
+
+def difference(layers: Layers, first: str, second: str) -> Paired | None:
+    """One layer minus another; None where one of them has no runs."""
+    return paired(layers[first], layers[second]) if {first, second} <= layers.keys() else None
 
 
 def write_page(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -127,7 +95,7 @@ def page(rows: Sequence[Mapping[str, Any]], chart: str | None = None) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _lead(drawn: Samples, found: Mapping[str, Mapping[int, float]], columns: Samples) -> list[str]:
+def _lead(drawn: Samples, found: Layers, columns: Samples) -> list[str]:
     """Where an order is above the others, level or below, in one paragraph."""
     said = []
     gaps = [gap for _, gap in _against_the_best(drawn).values()]
@@ -138,9 +106,9 @@ def _lead(drawn: Samples, found: Mapping[str, Mapping[int, float]], columns: Sam
             "gradient, are above every layer that is not given the order; on "
             f"{below} they are below the best of these."
         )
-    gap = difference(found.get("hard ranks, given", {}), found.get("hard ranks, random", {}))
+    gap = difference(found, "hard ranks, given", "hard ranks, random")
     if gap is not None:
-        said.append(f"On `{BITCOIN}`, ranks by time are {gap.words} the same ranks in a random order.")
+        said.append(f"On `{BITCOIN}`, ranks by time are {words(gap)} the same ranks in a random order.")
     pairs = [_pooled(columns, *pair) for pair in _PAIRS if pair[1].endswith("random")]
     sides = [pair.side for pair in pairs if pair is not None]
     if sides:
@@ -151,7 +119,7 @@ def _lead(drawn: Samples, found: Mapping[str, Mapping[int, float]], columns: Sam
     return [" ".join(said), ""] if said else ["There are no runs yet."]
 
 
-def _against_the_best(drawn: Samples) -> dict[str, tuple[str, Difference]]:
+def _against_the_best(drawn: Samples) -> dict[str, tuple[str, Paired]]:
     """By task: the best layer that neither learns ranks with a gradient nor is given the order; soft ranks
     minus it.
     """
@@ -159,8 +127,8 @@ def _against_the_best(drawn: Samples) -> dict[str, tuple[str, Difference]]:
     for task, by_layer in drawn.items():
         others = {name: runs for name, runs in by_layer.items() if name not in _ORDERED}
         if "soft ranks" in by_layer and others:
-            best = max(others, key=lambda name: _mean(others[name]))
-            gap = difference(by_layer["soft ranks"], others[best])
+            best = max(others, key=lambda name: others[name].mean)
+            gap = difference(by_layer, "soft ranks", best)
             if gap is not None:
                 found[task] = best, gap
     return found
@@ -170,13 +138,13 @@ def _about_drawn(drawn: Samples) -> list[str]:
     """One sentence for each task: soft ranks against the best of the layers that have no such order."""
     return [
         f"**{_capital(TASKS[task])}** (drawn graphs): soft ranks reach "
-        f"{_mean(drawn[task]['soft ranks']):.1f} %. They are {gap.words} the best layer without such an "
-        f"order, *{best}* with {_mean(drawn[task][best]):.1f} %: {gap} points."
+        f"{drawn[task]['soft ranks'].mean:.1f} %. They are {words(gap)} the best layer without such an "
+        f"order, *{best}* with {drawn[task][best].mean:.1f} %: {interval(gap)} points."
         for task, (best, gap) in _against_the_best(drawn).items()
     ]
 
 
-def _about_bitcoin(found: Mapping[str, Mapping[int, float]]) -> list[str]:
+def _about_bitcoin(found: Layers) -> list[str]:
     """What a given order is worth where the data has one, and what a learned one is."""
     said = []
     for first, what, others in (
@@ -184,14 +152,12 @@ def _about_bitcoin(found: Mapping[str, Mapping[int, float]]) -> list[str]:
         ("soft ranks", "soft ranks, whose order is learned,", ("hard ranks, random", "attention", "mean")),
         ("hard ranks, given", "ranks by time", ("attention, told the age", "soft ranks, told the age")),
     ):
-        gaps = [
-            (name, difference(found[first], found[name])) for name in others if {first, name} <= found.keys()
-        ]
-        parts = [f"{gap.words} *{name}* ({gap})" for name, gap in gaps if gap is not None]
+        gaps = [(name, difference(found, first, name)) for name in others]
+        parts = [f"{words(gap)} *{name}* ({interval(gap)})" for name, gap in gaps if gap is not None]
         if parts:
             said.append(
-                f"**Is a rating negative?** (`{BITCOIN}`, ROC-AUC): {what} reach {_mean(found[first]):.1f}. "
-                f"That is {_and(parts)}."
+                f"**Is a rating negative?** (`{BITCOIN}`, ROC-AUC): {what} reach {found[first].mean:.1f}. "
+                f"That is {listed(parts)}."
             )
     return said
 
@@ -206,30 +172,31 @@ def _about_columns(columns: Samples) -> list[str]:
             continue
         above, below = (sum(gap.side == side for gap in gaps) for side in (1, -1))
         said.append(
-            f"**The paper's columns**: *{first}* is {pooled.words} *{second}*, {pooled} points over "
-            f"{len(gaps)} columns together; of the {len(gaps)} intervals {above} lie above zero and {below} "
-            "below."
+            f"**The paper's columns**: *{first}* is {words(pooled)} *{second}*, {interval(pooled)} points "
+            f"over {len(gaps)} columns together; of the {len(gaps)} intervals {above} lie above zero and "
+            f"{below} below."
         )
     return said
 
 
-def _gaps(columns: Samples, first: str, second: str) -> dict[str, Difference | None]:
+def _gaps(columns: Samples, first: str, second: str) -> dict[str, Paired | None]:
     return {
-        name: difference(runs[first], runs[second])
+        name: difference(runs, first, second)
         for name, runs in columns.items()
         if first in runs and second in runs
     }
 
 
-def _pooled(columns: Samples, first: str, second: str) -> Difference | None:
+def _pooled(columns: Samples, first: str, second: str) -> Paired | None:
     """The difference of the means over columns, seed by seed."""
     both = [runs for runs in columns.values() if first in runs and second in runs]
-    seeds = set.intersection(*(runs[first].keys() & runs[second].keys() for runs in both)) if both else set()
+    shared = [runs[name].tests.keys() for runs in both for name in (first, second)]
+    seeds = set(shared[0]).intersection(*shared) if shared else set()
     means = [
-        {seed: float(np.mean([runs[name][seed] for runs in both])) for seed in seeds}
+        Sample({seed: float(np.mean([runs[name].tests[seed] for runs in both])) for seed in seeds})
         for name in (first, second)
     ]
-    return difference(means[0], means[1])
+    return paired(*means)
 
 
 _HOW = """Figures are means ± standard deviations over seeds. A seed decides about the split (and the drawn
@@ -250,21 +217,23 @@ def _drawn_tables(drawn: Samples) -> list[str]:
         "beside the node's own features, and two dense layers. Test accuracy in %:"
     )
     titles = [TASKS[task] for task in drawn]
-    lines += ["", f"| layer | what it is | {' | '.join(titles)} |", "|---" * (len(titles) + 2) + "|"]
-    for name, meaning in MEANINGS.items():
-        cells = [_figure(by_layer.get(name)) for by_layer in drawn.values()]
-        if any(cells):
-            lines.append(f"| {name} | {meaning} | {' | '.join(cells)} |")
-    lines += ["", "Soft ranks minus each of the others, in points:", ""]
-    lines += [f"| layer | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
-    for name in MEANINGS:
-        gaps = [difference(runs.get("soft ranks", {}), runs.get(name, {})) for runs in drawn.values()]
-        if name != "soft ranks" and any(gaps):
-            lines.append(f"| {name} | {' | '.join('–' if gap is None else str(gap) for gap in gaps)} |")
-    return lines
+    figures = [
+        (name, meaning, *(_figure(by_layer.get(name)) for by_layer in drawn.values()))
+        for name, meaning in MEANINGS.items()
+    ]
+    lines += ["", *table(("layer", "what it is", *titles), (line for line in figures if any(line[2:])))]
+    gaps = {name: [difference(runs, "soft ranks", name) for runs in drawn.values()] for name in MEANINGS}
+    told = ((name, *map(interval, own)) for name, own in gaps.items() if name != "soft ranks" and any(own))
+    return [
+        *lines,
+        "",
+        "Soft ranks minus each of the others, in points:",
+        "",
+        *table(("layer", *titles), told),
+    ]
 
 
-def _bitcoin_table(found: Mapping[str, Mapping[int, float]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _bitcoin_table(found: Layers, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not found:
         return []
     lines = ["", "## A graph with times", ""]
@@ -274,22 +243,21 @@ def _bitcoin_table(found: Mapping[str, Mapping[int, float]], rows: Sequence[Mapp
         "the latest first. The first 60 % by time train, the last 20 % test. The split is the same for all "
         "seeds. Test ROC-AUC in %, and differences from ranks in a random order and from ranks by time:"
     )
-    head = (
-        "| layer | what it is | ROC-AUC | minus *hard ranks, random* | minus *hard ranks, given* | settings |"
-    )
-    lines += ["", head, "|---" * 6 + "|"]
+    bases = ("hard ranks, random", "hard ranks, given")
     settings = {
         row["layer"]: row["candidate"] for row in rows if row["stage"] == "measure" and row["part"] == BITCOIN
     }
-    for name, meaning in MEANINGS.items():
-        if name in found:
-            gaps = [
-                "" if name == base else _or_dash(difference(found[name], found.get(base, {})))
-                for base in ("hard ranks, random", "hard ranks, given")
-            ]
-            cells = [name, meaning, _figure(found[name]), *gaps, settings[name]]
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    cells = [
+        (
+            *(name, meaning, str(found[name])),
+            *("" if name == base else interval(difference(found, name, base)) for base in bases),
+            settings[name],
+        )
+        for name, meaning in MEANINGS.items()
+        if name in found
+    ]
+    header = ("layer", "what it is", "ROC-AUC", *(f"minus *{base}*" for base in bases), "settings")
+    return [*lines, "", *table(header, cells)]
 
 
 def _column_tables(columns: Samples) -> list[str]:
@@ -301,18 +269,15 @@ def _column_tables(columns: Samples) -> list[str]:
         "The network for any graph ([any-graph.md](any-graph.md)) with its settings by rule, which were "
         "chosen with *paper, max* inside; only the layer in its blocks differs. Test accuracy in %:"
     )
-    lines += ["", f"| column | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for graph, runs in columns.items():
-        lines.append(f"| {graph} | {' | '.join(_figure(runs.get(name)) for name in names)} |")
+    figures = ((graph, *(_figure(runs.get(name)) for name in names)) for graph, runs in columns.items())
+    lines += ["", *table(("column", *names), figures)]
     pairs = [pair for pair in _PAIRS if _pooled(columns, *pair) is not None]
-    titles = [f"{first} − {second}" for first, second in pairs]
-    lines += ["", "Paired differences in points:", ""]
-    lines += [f"| column | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
-    for graph in columns:
-        cells = [_or_dash(_gaps(columns, *pair).get(graph)) for pair in pairs]
-        lines.append(f"| {graph} | {' | '.join(cells)} |")
-    lines.append(f"| **together** | {' | '.join(_or_dash(_pooled(columns, *pair)) for pair in pairs)} |")
-    return lines
+    gaps = [
+        (graph, *(interval(difference(runs, *pair)) for pair in pairs)) for graph, runs in columns.items()
+    ]
+    gaps.append(("**together**", *(interval(_pooled(columns, *pair)) for pair in pairs)))
+    header = ("column", *(f"{first} − {second}" for first, second in pairs))
+    return [*lines, "", "Paired differences in points:", "", *table(header, gaps)]
 
 
 def _settings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -328,15 +293,15 @@ def _settings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"On the drawn graphs and on `{BITCOIN}`, each layer takes the best of {len(candidates)} "
             "candidates for each task, by the mean on validation nodes over seeds "
-            f"{_and(seeds)}, which no test figure uses. The candidates are the same for every layer: "
-            f"{_and([f'`{name}`' for name in candidates])}. They were committed before the test rows were "
+            f"{listed(seeds)}, which no test figure uses. The candidates are the same for every layer: "
+            f"{listed([f'`{name}`' for name in candidates])}. They were committed before the test rows were "
             "made, and these were made once."
         )
     failed = sum("error" in row for row in runs)
     devices = sorted({row["environment"].get("device", "") for row in rows})
     hours = sum(row["seconds"] for row in rows) / 3600
     lines += ["", f"{len(trials)} runs chose, {len(runs)} were measured, {failed} of these failed; together "]
-    lines[-1] += f"{hours:.1f} hours on {_and(devices)}."
+    lines[-1] += f"{hours:.1f} hours on {listed(devices)}."
     return lines
 
 
@@ -346,37 +311,16 @@ def chart_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
     layers = [name for name in MEANINGS if any(name in by_layer for by_layer in series.values())]
     dots = []
     for graph, by_layer in series.items():
-        means = {name: _mean(by_layer[name]) for name in layers if name in by_layer}
-        reach = {name: _reach(by_layer[name]) for name in means}
-        dots.append(Dots(graph, means, reach))
+        means = {name: by_layer[name].mean for name in layers if name in by_layer}
+        dots.append(Dots(graph, means, {name: by_layer[name].reach for name in means}))
     if not dots:
         return None
     across = "test accuracy in %, of bitcoin-otc ROC-AUC in %, with 95 % intervals"
     return dot_chart("What each layer reaches", layers, dots, across)
 
 
-def _mean(runs: Mapping[int, float]) -> float:
-    return float(np.mean(list(runs.values())))
-
-
-def _reach(runs: Mapping[int, float]) -> float:
-    values = np.array(list(runs.values()))
-    return t_quantile(values.size - 1) * values.std(ddof=1) / values.size**0.5 if values.size > 1 else 0.0
-
-
-def _figure(runs: Mapping[int, float] | None) -> str:
-    if not runs:
-        return ""
-    values = np.array(list(runs.values()))
-    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" if values.size > 1 else f"{values.mean():.1f}"
-
-
-def _or_dash(gap: Difference | None) -> str:
-    return "–" if gap is None else str(gap)
-
-
-def _and(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def _figure(sample: Sample | None) -> str:
+    return "" if sample is None else str(sample)
 
 
 def _capital(text: str) -> str:

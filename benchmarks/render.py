@@ -119,7 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cluster, rows = options.docs / "cluster.md", read_rows(options.rows)
     if cluster.exists() and full_batch(rows):
         write_page(cluster, rows)
-        print(cluster)
 
 
 def render(rows: Sequence[StoredRow]) -> Files:

@@ -16,20 +16,24 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from choose_defaults import Rows, packed, unpack
-from order_page import difference
-from script import argument_parser
+from study import (
+    Rows,
+    bare,
+    interval,
+    pack_graphs,
+    study_parser,
+    table,
+    unpacked,
+    write_between,
+)
 from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
-from node2seq.environment import pick_device
+from node2seq.experiments.samples import Sample, paired
 from node2seq.nn.models.registry import make_network
-from node2seq.storage import write_bytes
 from node2seq.train import BatchSettings, TrainSettings, fit
 
 GRAPHS = {"cora-r": "Cora", "squirrel": "Squirrel", "amazon-r": "Amazon Photo"}
@@ -53,25 +57,16 @@ BATCHES = {
 START, END = "<!-- rows -->", "<!-- end of rows -->"
 
 
-def pack(path: Path) -> None:
-    """Write the graphs into one file."""
-    arrays: dict[str, np.ndarray] = {}
-    for name in GRAPHS:
-        arrays |= packed(name, load(name), standard=False)
-    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
-    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
-
-
-def measure(path: Path, rows: Rows, device: torch.device, options: Namespace) -> None:
+def measure(rows: Rows, options: Namespace) -> None:
     """Train each arm on each graph with every seed."""
     settings = SETTINGS if options.epochs is None else replace(SETTINGS, epochs=options.epochs)
-    for name, data in unpack(path, options.only.split(",")):
+    for name, data in unpacked(options.graphs, options.only.split(",")):
         for seed in map(int, options.seeds.split(",")):
             for model in options.models.split(","):
                 for arm in BATCHES:
                     key = {"graph": name, "model": model, "batches": arm, "seed": seed}
                     if not rows.has(**key):
-                        rows.add(key | train(data, model, arm, seed, settings, device))
+                        rows.add(key | train(data, model, arm, seed, settings, rows.device))
                         print(
                             {**key, **{k: rows.known[-1][k] for k in ("test", "epochs", "seconds")}},
                             flush=True,
@@ -98,29 +93,23 @@ def train(
     }
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def page(rows: Sequence[dict[str, Any]]) -> str:
     """The accuracies of mini-batches, and their paired differences to the full batch, as Markdown."""
     whole, *others = BATCHES
-    lines = [
-        f"| graph | network | batches | {whole} | mini-batches | difference, 95 % interval | runs |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for name, model, arm in itertools.product(GRAPHS, NETWORKS, others):
         full, batched = (_figures(rows, name, model, each) for each in (whole, arm))
         seeds = sorted(full.keys() & batched.keys())
-        pairs = [{seed: own[seed] for seed in seeds} for own in (full, batched)]
-        found = difference(pairs[1], pairs[0])
+        pairs = [Sample({seed: own[seed] for seed in seeds}) for own in (full, batched)]
+        found = paired(pairs[1], pairs[0]) if seeds else None
         if found is not None:
-            cells = [
-                f"{np.mean(list(v.values())):.1f} ± {np.std(list(v.values()), ddof=1):.1f}" for v in pairs
-            ]
             settings = BATCHES[arm]
             assert settings is not None
             drawn = f"{settings.fanout[0]} neighbours" if settings.fanout[0] > 0 else "all neighbours"
-            lines.append(
-                f"| {GRAPHS[name]} | `{model}` | {drawn} | {' | '.join(cells)} | {found} | {len(seeds)} |"
-            )
-    return "\n".join(lines)
+            figures = [*map(str, pairs), interval(found), str(len(seeds))]
+            lines.append([GRAPHS[name], f"`{model}`", drawn, *figures])
+    header = ("graph", "network", "batches", whole, "mini-batches", "difference, 95 % interval", "runs")
+    return "\n".join(table(header, lines))
 
 
 def _figures(rows: Sequence[dict[str, Any]], *case: str) -> dict[int, float]:
@@ -129,37 +118,27 @@ def _figures(rows: Sequence[dict[str, Any]], *case: str) -> dict[int, float]:
     return {row["seed"]: 100 * row["test"] for row in found}
 
 
-def write_between(page: Path, start: str, end: str, text: str) -> None:
-    """Replace what stands between two marks of a page."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(start)
-    after = rest.partition(end)[2]
-    write_bytes(page, f"{before}{start}\n{text}\n{end}{after}".encode())
-    print(page)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and do what it says."""
-    parser = argument_parser(__doc__, __file__)
-    parser.set_defaults(rows=Path("results/batches.jsonl"))
-    parser.add_argument("stage", choices=("pack", "measure", "page"))
-    parser.add_argument(
-        "graphs", type=Path, nargs="?", default=Path("batches.npz"), help="file of packed graphs"
+    parser = study_parser(
+        __doc__,
+        __file__,
+        rows="results/batches.jsonl",
+        stages=("pack", "measure", "page"),
+        page="docs/large-graphs.md",
+        graphs="batches.npz",
     )
     parser.add_argument("--only", default=",".join(GRAPHS), help="graphs, separated by commas")
     parser.add_argument("--models", default=",".join(NETWORKS), help="networks, separated by commas")
     parser.add_argument("--seeds", default=SEEDS, help="seeds, separated by commas")
     parser.add_argument("--epochs", type=int, help="train so few, to try everything; for rows to throw away")
-    parser.add_argument("--page", type=Path, default=Path("docs/large-graphs.md"), help="page to write to")
     options = parser.parse_args(arguments)
     if options.stage == "pack":
-        pack(options.graphs)
-        return
-    device = pick_device(options.device)
-    rows = Rows(options.rows, device, options.commit)
-    if options.stage == "page":
-        write_between(options.page, START, END, table(rows.known))
+        pack_graphs(options.graphs, ((name, bare(load(name))) for name in GRAPHS))
+    elif options.stage == "page":
+        write_between(options.page, START, END, page(Rows.of(options).known))
     else:
-        measure(options.graphs, rows, device, options)
+        measure(Rows.of(options), options)
 
 
 if __name__ == "__main__":

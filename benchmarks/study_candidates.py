@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from choose_defaults import Rows
-from script import argument_parser
-from study_batches import write_between
+from study import Rows, study_parser, table, write_between
 from torch import Tensor
 
 from node2seq import ops
 from node2seq.benchmarking.layers import power_law
 from node2seq.data import load
-from node2seq.environment import pick_device
 from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops.candidates import candidates_of
 
@@ -62,9 +58,9 @@ def chosen(key: Tensor, sequences: ops.Sequences, walks: int | None) -> tuple[Te
     return pair[is_far], positions.score[is_far].double().sum(), seconds
 
 
-def measure(rows: Rows, device: torch.device) -> None:
+def measure(rows: Rows) -> None:
     """A row for each graph and number of walks."""
-    for name, key, edge_index in graphs(device):
+    for name, key, edge_index in graphs(rows.device):
         about = {"flow": "source_to_target", "num_sources": key.size(0), "num_targets": key.size(0)}
         sequences = sequences_of(edge_index, **about, add_self_loops=True, hops=HOPS)
         exact, best, seconds = chosen(key, sequences, None)
@@ -91,34 +87,38 @@ def measure(rows: Rows, device: torch.device) -> None:
             print(row, flush=True)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def page(rows: Sequence[dict[str, Any]]) -> str:
     """The rows as Markdown."""
+    header = (
+        "graph",
+        "candidates a node",
+        "walks",
+        "drawn a node",
+        "same nodes chosen",
+        "their score",
+        "time",
+    )
     lines = [
-        "| graph | candidates a node | walks | drawn a node | same nodes chosen | their score | time |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        every = "too many to list" if row["candidates"] is None else f"{row['candidates']:,.0f}"
-        lines.append(
-            f"| {row['graph']} | {every} | {row['walks']} | {row['drawn']:.0f} | {row['same']:.0%} | "
-            f"{row['score']:.0%} | {row['seconds'] / row['exact_seconds']:.2f} |"
+        (
+            row["graph"],
+            "too many to list" if row["candidates"] is None else f"{row['candidates']:,.0f}",
+            *(f"{row['walks']}", f"{row['drawn']:.0f}", f"{row['same']:.0%}", f"{row['score']:.0%}"),
+            f"{row['seconds'] / row['exact_seconds']:.2f}",
         )
-    return "\n".join(lines)
+        for row in rows
+    ]
+    return "\n".join(table(header, lines))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and do what it says."""
-    parser = argument_parser(__doc__, __file__)
-    parser.set_defaults(rows=Path("results/candidates.jsonl"))
-    parser.add_argument("stage", choices=("measure", "page"))
-    parser.add_argument("--page", type=Path, default=Path("docs/large-graphs.md"), help="page to write to")
+    rows, stages = "results/candidates.jsonl", ("measure", "page")
+    parser = study_parser(__doc__, __file__, rows=rows, stages=stages, page="docs/large-graphs.md")
     options = parser.parse_args(arguments)
-    device = pick_device(options.device)
-    rows = Rows(options.rows, device, options.commit)
     if options.stage == "page":
-        write_between(options.page, START, END, table(rows.known))
+        write_between(options.page, START, END, page(Rows.of(options).known))
     else:
-        measure(rows, device)
+        measure(Rows.of(options))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from script import argument_parser
+from study import study_parser
 
 from node2seq.environment import source_commit
 from node2seq.reporting.document import Block, Grid, Heading, Paragraph, to_markdown
@@ -194,13 +194,11 @@ def _cell(task: Task, rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure what has no row yet, or render the page."""
-    parser = argument_parser(__doc__, __file__)
-    parser.set_defaults(rows=ROOT / "results" / "columns.jsonl")
-    parser.add_argument("stage", choices=("measure", "render"))
+    rows, page = (str(ROOT / name) for name in ("results/columns.jsonl", "docs/own-files.md"))
+    parser = study_parser(__doc__, __file__, rows=rows, stages=("measure", "render"), page=page)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--epochs", type=int, help="fewer epochs, for a trial with --rows of its own")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "own-files.md")
     given = parser.parse_args()
     file = JsonLines(given.rows)
     rows = file.refresh().values

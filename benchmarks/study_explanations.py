@@ -11,17 +11,14 @@ is chance, 1 is perfect. Means over the nodes. Runs that have their row are not 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from choose_defaults import Rows
 from order_networks import OneLayer
-from script import argument_parser
+from study import Rows, study_parser, write_between
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.explain import AttentionExplainer, ExplainerAlgorithm, GNNExplainer
@@ -30,7 +27,6 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 from node2seq.data import make_split
 from node2seq.data.order_tasks import CLASSES, TASKS, draw_order_task
-from node2seq.environment import pick_device
 from node2seq.explain import Explainer
 from node2seq.explain.ego import Reach
 from node2seq.reporting.document import Grid, to_markdown
@@ -55,6 +51,7 @@ METHODS = {
     "attention": "AttentionExplainer of PyG",
     "gnnexplainer": "GNNExplainer of PyG, 100 epochs",
 }
+START, END = "<!-- study_explanations.py -->", "<!-- end -->"
 _MODEL: Any = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
 
 
@@ -187,28 +184,16 @@ def _cell(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) if len(values) > 1 else 0.0:.3f}"
 
 
-def put_between(path: Path, script: str, text: str) -> None:
-    """Put what a script rendered into a page, between its mark and the next end."""
-    start, end = f"<!-- {script} -->", "<!-- end -->"
-    between = re.compile(f"(?<={re.escape(start)}\n).*?(?={re.escape(end)})", re.S)
-    path.write_text(between.sub(lambda _: text, path.read_text(), count=1))
-
-
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argument_parser(__doc__, __file__)
-    parser.set_defaults(rows=Path("results/explanations.jsonl"))
-    parser.add_argument("stage", choices=("measure", "page"))
+    rows, stages = "results/explanations.jsonl", ("measure", "page")
+    parser = study_parser(__doc__, __file__, rows=rows, stages=stages, page="docs/explain.md")
     parser.add_argument("--epochs", type=int, default=300, help="train so many at most")
-    parser.add_argument(
-        "--page", type=Path, default=Path("docs/explain.md"), help="page to write the table to"
-    )
     options = parser.parse_args()
-    rows = Rows(options.rows, pick_device(options.device), options.commit)
     if options.stage == "page":
-        put_between(options.page, Path(__file__).name, table(rows.known))
+        write_between(options.page, START, END, table(Rows.of(options).known))
     else:
-        measure(rows, options.epochs)
+        measure(Rows.of(options), options.epochs)
 
 
 if __name__ == "__main__":

@@ -21,28 +21,26 @@ torch_geometric and numpy.
 from __future__ import annotations
 
 import itertools
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from choose_defaults import Rows, packed, unpack
 from order_networks import OneLayer
 from order_page import write_page
-from script import argument_parser
+from study import Rows, bare, pack_graphs, study_parser, train_missing
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
 from node2seq.data.bitcoin_otc import load_bitcoin_otc
 from node2seq.data.order_tasks import TASKS, draw_order_task
-from node2seq.environment import pick_device
+from node2seq.experiments.graphs import standardized, unpack
 from node2seq.nn.models.registry import MODELS
 from node2seq.train.inputs import SplitLike
-from node2seq.train.many import Training, train_many
+from node2seq.train.many import Training
 from node2seq.train.settings import Recipe, TrainSettings
 
 MODELS["one-layer"] = OneLayer  # known to training by its name
@@ -142,17 +140,13 @@ CASES: dict[str, list[Case]] = {
 }
 
 
-def pack(path: Path) -> None:
-    """Write the graphs that are read from files into one."""
-    arrays: dict[str, np.ndarray] = {}
+def packed() -> Iterator[tuple[str, Data]]:
+    """The graphs that are read from files, by name."""
     for name in COLUMNS:
-        arrays |= packed(name, load(name), standard=True)
+        yield name, bare(standardized(load(name)))
     data, part = bitcoin()
-    arrays |= packed(BITCOIN, data, standard=False) | {f"{BITCOIN}/part": part}
-    for name in ("edge_order", "edge_attr"):
-        arrays[f"{BITCOIN}/{name}"] = data[name].numpy()
-    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
-    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
+    data.part = torch.from_numpy(part)
+    yield BITCOIN, data
 
 
 def bitcoin() -> tuple[Data, np.ndarray]:
@@ -185,15 +179,12 @@ def graphs(
             assert isinstance(data.y, torch.Tensor)
             yield data, {seed: make_split(data.y, "60/20/20", seed)}
         return
-    ((_, data),) = unpack(path, [name])
+    data = unpack(path, name)
     assert isinstance(data.y, torch.Tensor)
     if part == "columns":
         yield data, {seed: make_split(data.y, name, seed) for seed in seeds}
         return
-    with np.load(path) as arrays:
-        for value in ("edge_order", "edge_attr"):
-            data[value] = torch.from_numpy(arrays[f"{name}/{value}"])
-        nodes = [torch.from_numpy(np.flatnonzero(arrays[f"{name}/part"] == place)) for place in range(3)]
+    nodes = [(data.part == place).nonzero().view(-1) for place in range(3)]
     yield data, dict.fromkeys(seeds, Split(*nodes, rule="by time", seed=0, test_rest=nodes[2]))
 
 
@@ -213,48 +204,35 @@ def train(
     data: Data,
     splits: dict[int, SplitLike],
     recipes: dict[str, Recipe],
-    device: torch.device,
 ) -> None:
     """Train what has no row yet, all seeds and candidates of a case on a graph in one call."""
-    todo = [(name, seed) for name in recipes for seed in splits]
-    todo = [each for each in todo if not rows.has(**key, candidate=each[0], seed=each[1])]
-    carried = {name: data[name] for name in case.carries}
-    graph = Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried)
-    runs = [Training(case.model, recipes[name], splits[seed], seed) for name, seed in todo]
-    started = time.perf_counter()
-    for (name, seed), outcome in zip(todo, train_many(graph, runs, device=device), strict=True):
-        recipe = recipes[name]
-        row = {**key, "model": case.model, "candidate": name, "seed": seed, "metric": recipe.settings.metric}
-        row |= {"split": getattr(splits[seed], "rule", ""), "seconds": round(outcome.seconds, 3)}
-        row["recipe"] = {"options": dict(recipe.options), "settings": asdict(recipe.settings)}
-        if outcome.result is None:
-            row["error"] = outcome.error
-        else:
-            best, test = outcome.result.best, outcome.result.test
-            row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
-            if key["stage"] == "measure" and test is not None:
-                row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
-        rows.add(row)
-    if runs:
-        took = time.perf_counter() - started
-        print(f"{key['graph']}, {case.title}: {len(runs)} runs in {took:.1f} s", flush=True)
+    wanted = [
+        (
+            {**key, "model": case.model, "candidate": name, "seed": seed},
+            {"metric": recipe.settings.metric, "split": getattr(split, "rule", "")},
+            Training(case.model, recipe, split, seed),
+        )
+        for name, recipe in recipes.items()
+        for seed, split in splits.items()
+    ]
+    graph = Data(x=data.x, edge_index=data.edge_index, y=data.y, **{n: data[n] for n in case.carries})
+    title, measured = f"{key['graph']}, {case.title}", key["stage"] == "measure"
+    train_missing(title, rows, graph, wanted, measured=measured)
 
 
-def choose(
-    path: Path, rows: Rows, device: torch.device, wanted: Sequence[tuple[str, str]], options: Namespace
-) -> None:
+def choose(rows: Rows, options: Namespace) -> None:
     """Train every candidate of the grid; measures no test node."""
-    for part, name in wanted:
+    for part, name in wanted_of(options.only):
         if part == "columns":
             continue  # its settings are those of the rule
-        for data, splits in graphs(part, name, path, CHOICE_SEEDS):
+        for data, splits in graphs(part, name, options.graphs, CHOICE_SEEDS):
             for case in _wanted_cases(part, options.layers):
                 recipes = {
                     each: _short(recipe_of(part, case, values), options.epochs)
                     for each, values in GRID.items()
                 }
                 key = {"stage": "choose", "part": part, "graph": name, "layer": case.title}
-                train(rows, key, case, data, splits, recipes, device)
+                train(rows, key, case, data, splits, recipes)
 
 
 def chosen(rows: Rows, part: str, name: str, case: Case) -> str | None:
@@ -270,12 +248,10 @@ def chosen(rows: Rows, part: str, name: str, case: Case) -> str | None:
     return max(found, key=lambda candidate: float(np.mean(found[candidate])))
 
 
-def measure(
-    path: Path, rows: Rows, device: torch.device, wanted: Sequence[tuple[str, str]], options: Namespace
-) -> None:
+def measure(rows: Rows, options: Namespace) -> None:
     """Train each case with what was chosen for it, and measure test nodes."""
-    for part, name in wanted:
-        for data, splits in graphs(part, name, path, SEEDS[part]):
+    for part, name in wanted_of(options.only):
+        for data, splits in graphs(part, name, options.graphs, SEEDS[part]):
             for case in _wanted_cases(part, options.layers):
                 candidate = chosen(rows, part, name, case)
                 if candidate is None:
@@ -283,7 +259,7 @@ def measure(
                     continue
                 recipe = _short(recipe_of(part, case, GRID.get(candidate, {})), options.epochs)
                 key = {"stage": "measure", "part": part, "graph": name, "layer": case.title}
-                train(rows, key, case, data, splits, {candidate: recipe}, device)
+                train(rows, key, case, data, splits, {candidate: recipe})
 
 
 def _wanted_cases(part: str, layers: str | None) -> list[Case]:
@@ -310,27 +286,26 @@ def wanted_of(only: str | None) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argument_parser(__doc__, __file__)
-    parser.set_defaults(rows=Path("results/order.jsonl"))
-    parser.add_argument("stage", choices=("pack", "choose", "measure", "page"))
-    parser.add_argument(
-        "graphs", type=Path, nargs="?", default=Path("order.npz"), help="file of packed graphs"
+    parser = study_parser(
+        __doc__,
+        __file__,
+        rows="results/order.jsonl",
+        stages=("pack", "choose", "measure", "page"),
+        page="docs/order.md",
+        graphs="order.npz",
     )
     parser.add_argument("--only", help="parts or graphs, separated by commas")
     parser.add_argument("--layers", help="titles of layers, separated by semicolons")
     parser.add_argument("--epochs", type=int, help="train so few, to try everything; for rows to throw away")
-    parser.add_argument("--page", type=Path, default=Path("docs/order.md"), help="page to write")
     options = parser.parse_args()
     if options.stage == "pack":
-        pack(options.graphs)
+        pack_graphs(options.graphs, packed())
         return
-    device = pick_device(options.device)
-    rows = Rows(options.rows, device, options.commit)
+    rows = Rows.of(options)
     if options.stage == "page":
         write_page(options.page, rows.known)
-        return
-    stage = {"choose": choose, "measure": measure}[options.stage]
-    stage(options.graphs, rows, device, wanted_of(options.only), options)
+    else:
+        {"choose": choose, "measure": measure}[options.stage](rows, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A protocol that is done in a moment: three lines on a karate club."""
 
-from node2seq.protocol.declaration import CellSpace, Line, Protocol, Rung, Study
+from node2seq.experiments.declaration import CellSpace, Line, Protocol, Rung, Study
 from node2seq.search.space import Choice, Space, Uniform
 from node2seq.train.settings import Recipe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,12 @@ OUT_OF_MEMORY = "out of memory"
 PLAN_ANEW = "plan anew"
 COMPILED, NOT_COMPILED = "compiled", "not compiled"
 BFLOAT16 = "bfloat16"
+
+
+def measured(row: BenchmarkRow, step: Callable[[], Any], device: torch.device, **bounds: Any) -> BenchmarkRow:
+    """A row with what :func:`~node2seq.benchmarking.timing.measure` finds of a step within its bounds."""
+    found = measure(step, device, **bounds)
+    return replace(row, **({"result": OUT_OF_MEMORY} if found is None else vars(found)))
 
 
 class LayerBenchmark:
@@ -150,8 +156,7 @@ class LayerBenchmark:
     ) -> BenchmarkRow:
         edges = self.edge_index if edge_index is None else edge_index
         step = layer_step(layer.to(self.device), self.x, edges, self.direction, row.variant)
-        found = measure(step, self.device, seconds=self.seconds, least=self.least)
-        return replace(row, **({"result": OUT_OF_MEMORY} if found is None else vars(found)))
+        return measured(row, step, self.device, seconds=self.seconds, least=self.least)
 
 
 def layer_step(

@@ -51,6 +51,15 @@ def measure(
         return None
 
 
+def seconds_of(step: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
+    """How long a step takes once, to the end of what the device has to do, and what it returns."""
+    started = time.perf_counter()
+    found = step()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started, found
+
+
 def _repeat(
     step: Callable[[], Any], device: torch.device, seconds: float, least: int, most: int
 ) -> list[float]:

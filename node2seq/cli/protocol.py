@@ -6,13 +6,12 @@ from pathlib import Path
 
 from node2seq.cli.commands import echo
 from node2seq.cli.flags import ProtocolFlags
-from node2seq.experiments.progress import Say
+from node2seq.experiments import graphs, stages
+from node2seq.experiments.declaration import PROTOCOL, Protocol
+from node2seq.experiments.evidence_page import render
+from node2seq.experiments.rows import CHOSEN
+from node2seq.experiments.stages import Say
 from node2seq.options import check_choice
-from node2seq.protocol import graphs, stages
-from node2seq.protocol.declaration import PROTOCOL, Protocol
-from node2seq.protocol.page import render
-from node2seq.protocol.plan import searched_cells
-from node2seq.protocol.rows import CHOSEN
 from node2seq.storage import make_folder
 
 
@@ -30,7 +29,8 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
     elif flags.stage == "pack":
         path = flags.graphs or Path("runs/protocol.npz")
         make_folder(path.parent)
-        graphs.pack(path, (*declared.columns, *declared.further), flags.data_root)
+        columns = (*declared.columns, *declared.further)
+        graphs.pack(path, ((name, graphs.read_graph_of(name, flags.data_root)) for name in columns))
         say(f"wrote {path}: {path.stat().st_size / 2**20:.1f} MB")
     elif flags.stage == "choose":
         say(f"wrote {stages.choose(declared, flags.folder)}; commit it before its rows are made")
@@ -44,7 +44,7 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
 
 
 def _tell_plan(declared: Protocol, folder: Path, say: Say) -> None:
-    cells = len(searched_cells(declared))
+    cells = len(declared.searched)
     say(f"wrote {stages.declare(declared, folder)}")
     say(f"{cells} cells, {declared.trainings_per_cell} trainings each: {cells * declared.trainings_per_cell}")
     for number, rung in enumerate(declared.rungs, 1):

@@ -45,10 +45,15 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A training to be done, with everything that it takes."""
+    """A training to be done, with everything that it takes.
+
+    Args:
+        key: Which training.
+        recipe: How; None: by the rule for any graph, from the training nodes of its split.
+    """
 
     key: Key
-    recipe: Recipe
+    recipe: Recipe | None
 
 
 def cell_of(line: TableLine, column: str) -> Cell | None:
@@ -108,11 +113,10 @@ def choose_cells(
 
 def runs_of(cells: Iterable[Cell], count: int = RUNS, epochs: int | None = None) -> list[Run]:
     """The trainings of cells with seeds 0 to count − 1; ``epochs`` cuts them short for a trial."""
-    runs = []
-    for cell in cells:
-        recipe = recipe_of(cell)
-        if epochs is not None:
-            recipe = recipe.updated(epochs=min(epochs, recipe.settings.epochs))
-        runs += [Run(Key(*cell, seed), recipe) for seed in range(count)]
+    recipes = {cell: recipe_of(cell) for cell in cells}
+    if epochs is not None:
+        for cell, recipe in recipes.items():
+            recipes[cell] = recipe.updated(epochs=min(epochs, recipe.settings.epochs))
     # The longest first, so that no worker is left with one of them at the end.
-    return sorted(runs, key=lambda run: -run.recipe.settings.epochs)
+    longest = sorted(recipes.items(), key=lambda pair: -pair[1].settings.epochs)
+    return [Run(Key(*cell, seed), recipe) for cell, recipe in longest for seed in range(count)]

@@ -1,7 +1,8 @@
-"""Rows: one training of the tables, what came out of it and what it was made with; and the store of all rows.
+"""Rows, as JSON lines: what came out of trainings and what they were made with; and the stores of all rows.
 
-``runs.jsonl`` grows by one whole line per write, under a lock, by any number of processes. A training is
-claimed by a lock file in ``.claims``; the operating system releases it when its process ends.
+``runs.jsonl`` holds the rows of reported runs, ``search.jsonl`` those of a search, ``chosen.jsonl`` what it
+chose. A file grows by whole lines, under a lock, by any number of processes. A training is claimed by a lock
+file in ``.claims``; the operating system releases it when its process ends.
 """
 
 from __future__ import annotations
@@ -9,20 +10,45 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Key
 from node2seq.recipes import Recipe
+from node2seq.search.space import Settings
 from node2seq.storage import JsonLines, hold, make_folder
 from node2seq.train.settings import TrainSettings
 
+#: The files of a protocol: what is declared, the rows of the search, what was chosen, the final rows.
+DECLARATION, SEARCH, CHOSEN, RUNS = "declaration.json", "search.jsonl", "chosen.jsonl", "runs.jsonl"
+
 
 @dataclass(frozen=True, kw_only=True)
-class ResultRow:
+class KeyedRow:
+    """A row that its key tells from all others; in JSON, the parts of the key come first."""
+
+    key: Any
+    key_type: ClassVar[Any]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read a row; a TypeError or KeyError says what is missing or too much."""
+        parts = cls.key_type._fields
+        rest = {name: value for name, value in values.items() if name not in parts}
+        return cls(key=cls.key_type(*(values[name] for name in parts)), **rest)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as a JSON object; :meth:`from_json` reads it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow(KeyedRow):
     """A line of ``runs.jsonl``.
 
     Args:
@@ -45,6 +71,8 @@ class ResultRow:
         at: Seconds from the start of the call.
     """
 
+    key_type = Key
+
     key: Key
     val: float
     test: float
@@ -64,49 +92,30 @@ class ResultRow:
     at: float
 
     @property
+    def trained(self) -> list[int]:
+        """The epochs of its training."""
+        return [self.epochs]
+
+    @property
     def trained_with(self) -> Recipe:
         """The recipe; settings that came later have their defaults."""
-        return Recipe(
-            options=self.recipe["options"],
-            settings=TrainSettings(**self.recipe["settings"]),
-            row_normalize=self.recipe["row_normalize"],
-        )
+        return recipe_from_json(self.recipe)
 
     def is_of(self, recipe: Recipe) -> bool:
         """Whether it was trained as ``recipe`` says."""
         return self.trained_with == replace(recipe, options=dict(recipe.options), source="")
 
-    def to_json(self) -> dict[str, Any]:
-        """The row as a JSON object; :meth:`from_json` reads it."""
+    def to_json(self) -> dict[str, Any]:  # noqa: D102
         values = self.key._asdict() | {name: getattr(self, name) for name in _ORDER}
         if self.together is None:  # the order of the rows that do not have it
             values["recipe"] = values.pop("recipe")
             values |= {name: values.pop(name) for name in _PROVENANCE}
         return {name: value for name, value in values.items() if value is not None or name == "commit"}
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> ResultRow:
-        """Read a row; a TypeError or KeyError says what is missing or too much."""
-        key = Key(*(values[name] for name in Key._fields))
-        return cls(key=key, **{name: value for name, value in values.items() if name not in Key._fields})
-
 
 _PROVENANCE = ("device", "versions", "commit", "call", "jobs", "at")
-_ORDER = (
-    *(
-        "val",
-        "test",
-        "test_nodes",
-        "test_rest",
-        "swapped",
-        "epoch",
-        "epochs",
-        "recipe",
-        "seconds",
-        "together",
-    ),
-    *_PROVENANCE,
-)
+_FIGURES = ("val", "test", "test_nodes", "test_rest", "swapped", "epoch", "epochs")
+_ORDER = (*_FIGURES, "recipe", "seconds", "together", *_PROVENANCE)
 
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
@@ -118,28 +127,95 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-class RowStore:
-    """The rows in a folder, as of the last :meth:`refresh`.
+def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
+    """The recipe of a row; settings that came later have their defaults."""
+    return Recipe(values["options"], TrainSettings(**values["settings"]), values["row_normalize"])
+
+
+class SearchKey(NamedTuple):
+    """One setting of a cell in one round."""
+
+    model: str
+    variant: str
+    column: str
+    rung: int
+    setting: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRow(KeyedRow):
+    """A line of ``search.jsonl``. It holds no figure of a test node: none was measured.
+
+    Args:
+        key: What was trained.
+        settings: The values that were drawn for it.
+        seeds: The splits of the round.
+        validation: The accuracy on validation nodes by cross-fitting for each seed; None: it diverged.
+        epoch: The chosen epoch for each.
+        epochs: How many were trained.
+        seconds: Its share of the time that the runs of its program took.
+        together: How many runs the program had.
+        device: The name of the GPU or the processor.
+        versions: Versions of Python and packages.
+        commit: The commit of the code.
+        call: Which call made it.
+        at: Seconds from the start of the call.
+    """
+
+    key_type = SearchKey
+
+    key: SearchKey
+    settings: Settings
+    seeds: Sequence[int]
+    validation: Sequence[float | None]
+    epoch: Sequence[int | None]
+    epochs: Sequence[int | None]
+    seconds: float
+    together: int
+    device: str
+    versions: Mapping[str, str]
+    commit: str | None
+    call: str
+    at: float
+
+    @property
+    def trained(self) -> list[int]:
+        """The epochs of each of its trainings; 0 for one that diverged."""
+        return [epochs or 0 for epochs in self.epochs]
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102
+        values = asdict(self)
+        del values["key"]
+        return self.key._asdict() | values
+
+
+R = TypeVar("R", bound=KeyedRow)
+
+
+class Store(Generic[R]):
+    """The rows of a file, as of the last :meth:`refresh`; several processes may add to it.
 
     Args:
         folder: Created when the first row is written.
     """
 
+    kind: type[R]
+    file: ClassVar[str]
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.path = self.folder / "runs.jsonl"
-        self.retired_path = self.folder / "retired.jsonl"
-        self.rows: dict[Key, ResultRow] = {}
+        self.path = self.folder / self.file
+        self.rows: dict[Any, R] = {}
         self._file = JsonLines(self.path)
         self._claims = self.folder / ".claims"
         self.refresh()
 
-    def refresh(self) -> list[ResultRow]:
+    def refresh(self) -> list[R]:
         """Read the rows that were added since the last time, and return them."""
         added, from_start = self._file.refresh()
         if from_start:
             self.rows = {}
-        rows = [_parse(self.path, values) for values in added]
+        rows = [self._parse(self.path, values) for values in added]
         for row in rows:
             if self.rows.setdefault(row.key, row) is not row:
                 raise Node2SeqError(
@@ -147,24 +223,68 @@ class RowStore:
                 )
         return rows
 
-    def append(self, row: ResultRow) -> bool:
-        """Add a row, and have it on the disk before returning; False if its key is there already."""
+    def append(self, *rows: R) -> list[R]:
+        """Add rows but for those whose keys are there already, all at once, and return them.
+
+        They are on the disk before it returns.
+        """
         with self._writing():
             self.refresh()
-            if row.key in self.rows:
-                return False
-            self._file.append([row.to_json()])
-        return True
+            new = [row for row in rows if row.key not in self.rows]
+            if new:
+                self._file.append([row.to_json() for row in new])
+        return new
 
     @contextmanager
-    def claim(self, key: Key) -> Iterator[bool]:
-        """Whether a training is ours: no other process works on it, and none has finished it."""
-        path = self._lock_file(hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32])
-        # Removing the file lets two processes claim one training in a rare race: `append` keeps one row.
-        with hold(path, remove=True) as ours:
+    def claim(self, *keys: Any) -> Iterator[list[Any]]:
+        """The first of these trainings that are ours: no other process has claimed or finished them.
+
+        It ends at one that another process has, so that of two processes with the same list one has it all.
+        """
+        with ExitStack() as locks:
+            # Removing the file lets two processes claim one training in a rare race: `append` keeps one row.
+            ours = list(
+                takewhile(lambda key: locks.enter_context(hold(self._claim_file(key), remove=True)), keys)
+            )
             if ours:
                 self.refresh()
-            yield ours and key not in self.rows
+            yield [key for key in ours if key not in self.rows]
+
+    def _claim_file(self, key: Any) -> Path:
+        return self._lock_file(hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32])
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with hold(self._lock_file("writing"), wait=True):
+            yield
+
+    def _lock_file(self, name: str) -> Path:
+        if self._claims.is_file():  # of versions that claimed bytes of one file
+            with suppress(OSError):  # another process was faster
+                self._claims.unlink()
+        make_folder(self._claims)
+        return self._claims / name
+
+    def _parse(self, path: Path, values: Any) -> R:
+        try:
+            return self.kind.from_json(values)
+        except (KeyError, TypeError) as error:
+            raise Node2SeqError(
+                f"{path}: {json.dumps(values)[:60]} …",
+                f"it is not a row ({error!r})",
+                "The file was edited: restore it",
+            ) from error
+
+
+class RowStore(Store[ResultRow]):
+    """The rows of reported runs, and those that were retired."""
+
+    kind, file = ResultRow, RUNS
+
+    @property
+    def retired_path(self) -> Path:
+        """The file of the rows that were made with earlier recipes."""
+        return self.folder / "retired.jsonl"
 
     def retire(self, keys: Iterable[Key]) -> int:
         """Move rows to ``retired.jsonl``: they can be made again, and it stays known that they were made."""
@@ -183,32 +303,69 @@ class RowStore:
 
     def retired(self) -> list[ResultRow]:
         """The rows that were made with earlier recipes, in the order in which they were retired."""
-        return [_parse(self.retired_path, values) for values in JsonLines(self.retired_path).refresh().values]
+        return self._beside(self.retired_path)
 
     def made_twice(self) -> list[ResultRow]:
         """The rows of ``repeats.jsonl``: trainings of other rows made again, to see how far they differ."""
-        path = self.folder / "repeats.jsonl"
-        return [_parse(path, values) for values in JsonLines(path).refresh().values]
+        return self._beside(self.folder / "repeats.jsonl")
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with hold(self._lock_file("writing"), wait=True):
-            yield
-
-    def _lock_file(self, name: str) -> Path:
-        if self._claims.is_file():  # of versions that claimed bytes of one file
-            with suppress(OSError):  # another process was faster
-                self._claims.unlink()
-        make_folder(self._claims)
-        return self._claims / name
+    def _beside(self, path: Path) -> list[ResultRow]:
+        return [self._parse(path, values) for values in JsonLines(path).refresh().values]
 
 
-def _parse(path: Path, values: Any) -> ResultRow:
-    try:
-        return ResultRow.from_json(values)
-    except (KeyError, TypeError) as error:
-        raise Node2SeqError(
-            f"{path}: {json.dumps(values)[:60]} …",
-            f"it is not a row ({error!r})",
-            "The file was edited: restore it",
-        ) from error
+class SearchStore(Store[SearchRow]):
+    """The rows of a search."""
+
+    kind, file = SearchRow, SEARCH
+
+    def figures(self, key: SearchKey) -> list[float]:
+        """The accuracies of a setting on validation nodes up to this round; none of one that failed."""
+        found: list[float] = []
+        for rung in range(1, key.rung + 1):
+            values = self.rows[key._replace(rung=rung)].validation
+            found += [value for value in values if value is not None]
+            if None in values:
+                return []
+        return found
+
+    def ranked(self, keys: Iterable[SearchKey]) -> list[SearchKey]:
+        """Settings by their mean accuracy, the best first; of equals the one that was drawn first."""
+        means = {key: fmean(self.figures(key) or [float("-inf")]) for key in keys}
+        return sorted(means, key=lambda key: (-means[key], key.setting))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen recipe of a cell, as a line of ``chosen.jsonl``.
+
+    Args:
+        model: The line.
+        variant: The line.
+        column: The column.
+        setting: Which of the settings that were drawn.
+        validation: Its mean accuracy on validation nodes, by cross-fitting.
+        recipe: How it is trained.
+    """
+
+    model: str
+    variant: str
+    column: str
+    setting: int
+    validation: float
+    recipe: Mapping[str, Any]
+
+    @property
+    def trained_with(self) -> Recipe:
+        """The recipe."""
+        return recipe_from_json(self.recipe)
+
+
+def read_choices(folder: Path) -> dict[tuple[str, str, str], Choice]:
+    """The chosen recipes by model, variant and column; nothing where none was chosen."""
+    choices = [Choice(**values) for values in JsonLines(folder / CHOSEN).refresh().values]
+    return {(choice.model, choice.variant, choice.column): choice for choice in choices}
+
+
+def write_choices(folder: Path, choices: Iterable[Choice]) -> None:
+    """Write the chosen recipes, one line each."""
+    JsonLines(folder / CHOSEN).replace(asdict(choice) for choice in choices)

@@ -1,7 +1,8 @@
-"""Rows → means, spreads and paired differences."""
+"""Rows → means, spreads, paired differences with their intervals, and what they took; numpy alone."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.rows import ResultRow
+from node2seq.experiments.rows import ResultRow, SearchRow
 
 #: Where a mean can stand to the paper's; the error is that of the mean over our runs.
 VERDICTS = ("at or above", "within one standard error", "below")
+#: Of the intervals and the tests.
+LEVEL = 0.05
 
 _RESAMPLES = 10_000
 _BOOTSTRAP_SEED = 0
+# The continued fraction of the incomplete beta function converges long before.
+_TERMS = 300
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,16 @@ class Sample:
         """The sample standard deviation."""
         return statistics.stdev(self.tests.values()) if self.n > 1 else None
 
+    @property
+    def reach(self) -> float:
+        """Half the width of the 95 % t-interval of the mean; 0 for one run."""
+        if self.sd is None:
+            return 0.0
+        return t_quantile(1 - LEVEL / 2, self.n - 1) * self.sd / math.sqrt(self.n)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + ("" if self.sd is None else f" ± {self.sd:.1f}")
+
     def against(self, printed: float) -> str:
         """Where the mean stands to a printed one, as printed: to one decimal; one of :data:`VERDICTS`."""
         mean = round(self.mean, 1)
@@ -61,6 +76,38 @@ class Difference:
         return (round(self.low, 1) > 0) - (round(self.high, 1) < 0)
 
 
+@dataclass(frozen=True)
+class Paired:
+    """The mean difference of two samples over the seeds that they share.
+
+    Args:
+        mean: In points.
+        reach: Half the width of its 95 % t-interval.
+        p: Of the two-sided t-test against zero.
+        n: How many pairs.
+    """
+
+    mean: float
+    reach: float
+    p: float
+    n: int
+
+    @property
+    def low(self) -> float:
+        """Where the interval begins."""
+        return self.mean - self.reach
+
+    @property
+    def high(self) -> float:
+        """Where the interval ends."""
+        return self.mean + self.reach
+
+    @property
+    def side(self) -> int:
+        """1 if the interval lies above zero, −1 if below, 0 if it holds zero."""
+        return (self.low > 0) - (self.high < 0)
+
+
 def samples_of(rows: Iterable[ResultRow], figure: str = "test") -> dict[Cell, Sample]:
     """The runs by cell; ``figure`` names what of each row to take, and rows without it are left out."""
     tests: dict[Cell, dict[int, float]] = {}
@@ -70,17 +117,90 @@ def samples_of(rows: Iterable[ResultRow], figure: str = "test") -> dict[Cell, Sa
     return {cell: Sample(by_seed) for cell, by_seed in tests.items()}
 
 
-def paired_difference(first: Sample, second: Sample) -> Difference | None:
+def gaps(first: Mapping[int, float], second: Mapping[int, float]) -> np.ndarray | None:
     """First minus second, seed by seed: the same seed is the same split. None with fewer than two pairs."""
-    seeds = sorted(set(first.tests) & set(second.tests))
-    if len(seeds) < 2:
+    found = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+    return np.array(found) if len(found) > 1 else None
+
+
+def paired_difference(first: Sample, second: Sample) -> Difference | None:
+    """First minus second with a bootstrap interval; None with fewer than two pairs."""
+    pairs = gaps(first.tests, second.tests)
+    if pairs is None:
         return None
-    pairs = np.array([first.tests[seed] - second.tests[seed] for seed in seeds])
     # The generator's raw words are specified bit for bit; numpy's own choices may change with its version.
-    words = np.random.Philox(key=_BOOTSTRAP_SEED).random_raw(_RESAMPLES * len(seeds))
-    drawn = pairs[(words % np.uint64(len(seeds))).astype(np.int64)].reshape(_RESAMPLES, len(seeds))
+    words = np.random.Philox(key=_BOOTSTRAP_SEED).random_raw(_RESAMPLES * pairs.size)
+    drawn = pairs[(words % np.uint64(pairs.size)).astype(np.int64)].reshape(_RESAMPLES, pairs.size)
     low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-    return Difference(float(pairs.mean()), float(low), float(high), len(seeds))
+    return Difference(float(pairs.mean()), float(low), float(high), pairs.size)
+
+
+def paired(first: Sample, second: Sample) -> Paired | None:
+    """First minus second with a t-interval and a t-test; None with fewer than two pairs."""
+    found = gaps(first.tests, second.tests)
+    if found is None:
+        return None
+    mean, free = float(found.mean()), found.size - 1
+    error = standard_error(found)
+    if error == 0.0:  # every pair has the same difference
+        return Paired(mean, 0.0, 1.0 if mean == 0.0 else 0.0, found.size)
+    return Paired(mean, t_quantile(1 - LEVEL / 2, free) * error, t_test(mean / error, free), found.size)
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Of the mean of several values."""
+    return float(values.std(ddof=1)) / math.sqrt(values.size)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Words as a sentence lists them: a, b and c."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of a family of tests: below the level, the claim holds beside all others."""
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    adjusted, highest = [0.0] * len(values), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def t_test(t: float, free: int) -> float:
+    """The two-sided p-value of a t statistic with ``free`` degrees of freedom."""
+    return _incomplete_beta(free / (free + t * t), free / 2, 0.5)
+
+
+def t_quantile(share: float, free: int) -> float:
+    """The value that a t distribution stays below with probability ``share``, from one half up."""
+    low, high = 0.0, 1000.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - t_test(middle, free) / 2 < share else (low, middle)
+    return (low + high) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function, by Lentz's continued fraction."""
+    if x <= 0.0 or x >= 1.0:
+        return float(x >= 1.0)
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - _incomplete_beta(1.0 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1))
+    fraction = d
+    for m in range(1, _TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d, c = 1.0 / (1.0 + term * d), 1.0 + term / c
+            fraction *= c * d
+        if abs(c * d - 1.0) < 1e-14:
+            break
+    return front * fraction / a
 
 
 @dataclass(frozen=True)
@@ -88,33 +208,50 @@ class Cost:
     """What a set of rows took on one kind of device."""
 
     device: str
-    runs: int
-    epochs: int
-    training_seconds: float
-    wall_seconds: float
-    jobs: str
-    together: str
+    rows: Sequence[ResultRow | SearchRow]
 
+    @property
+    def runs(self) -> int:
+        """How many trainings they are of."""
+        return sum(len(row.trained) for row in self.rows)
 
-def costs_of(rows: Sequence[ResultRow]) -> list[Cost]:
-    """By device. The wall time of a call is when its last row came; calls are summed."""
-    costs = []
-    for device in sorted({row.device for row in rows}):
-        own = [row for row in rows if row.device == device]
+    @property
+    def epochs(self) -> int:
+        """Of all trainings."""
+        return sum(sum(row.trained) for row in self.rows)
+
+    @property
+    def training_seconds(self) -> float:
+        """Of all processes together."""
+        return sum(row.seconds for row in self.rows)
+
+    @property
+    def wall_seconds(self) -> float:
+        """The wall time of a call is when its last row came; calls are summed."""
         last: dict[str, float] = {}
-        for row in own:
+        for row in self.rows:
             last[row.call] = max(row.at, last.get(row.call, 0.0))
-        jobs = sorted({row.jobs for row in own})
-        together = sorted({1 if row.together is None else len(row.together) for row in own})
-        costs.append(
-            Cost(
-                device=device,
-                runs=len(own),
-                epochs=sum(row.epochs for row in own),
-                training_seconds=sum(row.seconds for row in own),
-                wall_seconds=sum(last.values()),
-                jobs=", ".join(map(str, jobs)),
-                together=", ".join(map(str, together)),
-            )
-        )
-    return costs
+        return sum(last.values())
+
+    @property
+    def jobs(self) -> str:
+        """How many processes the calls had, for rows of reported runs."""
+        return _numbers(row.jobs for row in self.rows if isinstance(row, ResultRow))
+
+    @property
+    def together(self) -> str:
+        """How many runs were one program, for rows of reported runs; one where rows do not say."""
+        seeds = [row.together or [0] for row in self.rows if isinstance(row, ResultRow)]
+        return _numbers(map(len, seeds))
+
+
+def _numbers(values: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(set(values))))
+
+
+def costs_of(rows: Iterable[ResultRow | SearchRow]) -> list[Cost]:
+    """By device."""
+    found: dict[str, list[ResultRow | SearchRow]] = {}
+    for row in rows:
+        found.setdefault(row.device, []).append(row)
+    return [Cost(device, found[device]) for device in sorted(found)]

@@ -7,9 +7,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -19,37 +19,53 @@ import torch
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cell_trainer import CellTrainer, ReproduceCall
 from node2seq.experiments.cells import Cell, Key, Run, recipe_of
-from node2seq.experiments.rows import ResultRow, RowStore
+from node2seq.experiments.rows import RowStore, Store
+from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall, RunProgram, SearchProgram
 from node2seq.train.budget import Budget, OutOfTime
 
-OnRows = Callable[[Sequence[ResultRow]], None]
+OnRows = Callable[[Sequence[Any]], None]
+#: The programs for a device, round by round; each round is asked for when the one before it is done.
+Rounds = Callable[[torch.device], Iterable[Sequence[Program]]]
 
 _POLL_SECONDS = 0.2
+_GRACE_SECONDS = 15.0
 _CPU_NODES = 1000
 _CPU_TOGETHER = 5
 
 
 @dataclass(frozen=True)
-class ReproduceJob:
-    """What the workers of one call do; the same for all of them.
+class Job:
+    """What the processes of one call do; the same for all of them.
 
     Args:
-        runs: The trainings.
+        rounds: The programs; a function of a module with its arguments, for other processes to find.
+        store: Of what kind of rows.
         folder: Where the rows are kept.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``; with ``cuda``, workers take turns with the GPUs.
         root: The folder of the data sets; None for the usual places.
         call: What the rows say of this call.
         budget: When to stop; unfinished trainings leave nothing behind.
+        cure: What to do about a run that fails.
+        graphs: The file of the packed graphs; None: the data sets.
+        note_swaps: See :class:`CellTrainer`.
     """
 
-    runs: tuple[Run, ...]
-    folder: str
+    rounds: Rounds
+    store: type[Store[Any]]
+    folder: Path
     device: str
     root: str | Path | None
     call: ReproduceCall
     budget: Budget
+    cure: str
+    graphs: Path | None = None
+    note_swaps: bool = False
+
+
+def new_call(budget: Budget, jobs: int, commit: str | None) -> ReproduceCall:
+    """A call with a name of its own."""
+    return ReproduceCall(uuid.uuid4().hex[:12], budget.started, jobs, commit)
 
 
 def reproduce(
@@ -68,10 +84,10 @@ def reproduce(
     Args:
         runs: The trainings.
         folder: Where the rows are kept.
-        device: See :class:`ReproduceJob`.
+        device: See :class:`Job`.
         jobs: How many processes work at once; 1 works in this one.
         budget_seconds: Stop after that time.
-        root: See :class:`ReproduceJob`.
+        root: See :class:`Job`.
         commit: What the rows say of the code; found out if not given.
         on_rows: Called with new rows as they arrive, whichever process made them.
     """
@@ -81,16 +97,11 @@ def reproduce(
     check_recipes(store, runs)
     todo = tuple(run for run in runs if run.key not in store.rows)
     if todo:
-        pick_device(device)  # says at once what is wrong with it
         budget = Budget(budget_seconds)
-        call = ReproduceCall(
-            uuid.uuid4().hex[:12], budget.started, min(jobs, len(todo)), commit or source_commit()
-        )
-        job = ReproduceJob(todo, str(folder), device, root, call, budget)
-        if call.jobs == 1:
-            work(job, 0, on_row=lambda row: on_rows([row]))
-        else:
-            _work_together(job, store, on_rows)
+        call = new_call(budget, min(jobs, len(todo)), commit or source_commit())
+        rounds, cure = partial(_one_round, todo), "Change its recipe"
+        job = Job(rounds, RowStore, Path(folder), device, root, call, budget, cure)
+        work_together(job, store, on_rows)
     store.refresh()
     return sum(run.key not in store.rows for run in runs)
 
@@ -108,7 +119,11 @@ def check_recipes(store: RowStore, runs: Sequence[Run]) -> None:
 
 def stale_keys(store: RowStore, runs: Sequence[Run]) -> list[Key]:
     """The keys of rows that were made with another recipe than the current one."""
-    return [run.key for run in runs if run.key in store.rows and not store.rows[run.key].is_of(run.recipe)]
+    return [
+        run.key
+        for run in runs
+        if run.recipe and run.key in store.rows and not store.rows[run.key].is_of(run.recipe)
+    ]
 
 
 def orphaned_keys(store: RowStore, cells: Sequence[Cell]) -> list[Key]:
@@ -123,52 +138,64 @@ def orphaned_keys(store: RowStore, cells: Sequence[Cell]) -> list[Key]:
     ]
 
 
-def work(job: ReproduceJob, number: int, on_row: Callable[[ResultRow], None] = lambda _: None) -> None:
+def work(job: Job, number: int = 0, on_rows: OnRows = lambda _: None) -> None:
     """Train what no other worker trains until nothing is left or the budget is spent.
 
     Args:
         job: What to do.
         number: Which of the workers this is.
-        on_row: Called with each row that this worker has made.
+        on_rows: Called with the rows that this worker has made.
     """
-    device = _device_of(job.device, number)
-    threads = torch.get_num_threads()
-    store, trainer = RowStore(job.folder), CellTrainer(device, job.root, job.call)
+    device, threads = _device_of(job.device, number), torch.get_num_threads()
+    worker = _Worker(job, device, on_rows)
     try:
-        # Workers start at different places, so that they do not all ask for the same claims.
-        groups = groups_of(job.runs, device)
-        start = number * len(groups) // job.call.jobs
-        todo = [*groups[start:], *groups[:start]]
-        while todo := [group for group in todo if any(run.key not in store.rows for run in group)]:
-            trained = [_train_unclaimed(group, store, trainer, job.budget, on_row) for group in todo]
-            if not any(trained):  # others work on what is left; should one of them die, it is taken over
-                time.sleep(_POLL_SECONDS)
+        for programs in job.rounds(device):
+            worker.finish(programs)
     except OutOfTime:
         return
     finally:
         torch.set_num_threads(threads)
+    for key, reason in worker.failures.items():
+        raise Node2SeqError(f"{key.cell}, seed {key.seed}", reason, job.cure)
 
 
-def _train_unclaimed(
-    group: Sequence[Run],
-    store: RowStore,
-    trainer: CellTrainer,
-    budget: Budget,
-    on_row: Callable[[ResultRow], None],
-) -> bool:
-    """Train the runs of a group that no other worker has claimed; False if there is none."""
-    budget.check()
-    with ExitStack() as claims:
-        ours = [run for run in group if claims.enter_context(store.claim(run.key))]
-        if not ours:
-            return False
-        rows, failures = trainer.train(ours, on_epoch=budget.check)
-        for row in rows:
-            if store.append(row):
-                on_row(row)
-        for key, reason in failures.items():
-            raise Node2SeqError(f"{key.cell}, seed {key.seed}", reason, "Change its recipe")
-    return True
+class _Worker:
+    """Trains programs on one device, and goes on after a run that fails."""
+
+    def __init__(self, job: Job, device: torch.device, on_rows: OnRows) -> None:
+        self.job, self.on_rows = job, on_rows
+        self.store = job.store(job.folder)
+        self.failures: dict[Key, str] = {}
+        self._trainer = CellTrainer(device, job.root, job.call, graphs=job.graphs, note_swaps=job.note_swaps)
+
+    def finish(self, programs: Sequence[Program]) -> None:
+        """Train programs until each of them has its rows."""
+        while programs := [program for program in programs if any(map(self._is_open, program.keys))]:
+            trained = [self._train_unclaimed(program) for program in programs]
+            if not any(trained):  # others work on what is left; should one of them die, it is taken over
+                time.sleep(_POLL_SECONDS)
+            self.store.refresh()
+
+    def _is_open(self, key: Any) -> bool:
+        return key not in self.store.rows and key not in self.failures
+
+    def _train_unclaimed(self, program: Program) -> bool:
+        """Train what no other process has claimed of a program; False if there is nothing."""
+        self.job.budget.check()
+        with self.store.claim(*program.keys) as ours:
+            ours = [key for key in ours if self._is_open(key)]
+            if ours:
+                self._train(program.only(ours))
+                self._trainer.make_room()
+        return bool(ours)
+
+    def _train(self, program: Program) -> None:
+        if isinstance(program, SearchProgram):
+            rows = self._trainer.search(program, self.job.budget.check)
+        else:
+            rows, failures = self._trainer.train(program.runs, self.job.budget.check)
+            self.failures |= failures
+        self.on_rows(self.store.append(*rows))
 
 
 def together_on(device: torch.device, column: str) -> int | None:
@@ -194,6 +221,10 @@ def groups_of(runs: Sequence[Run], device: torch.device) -> list[tuple[Run, ...]
     return groups
 
 
+def _one_round(runs: Sequence[Run], device: torch.device) -> list[list[Program]]:
+    return [[RunProgram(group) for group in groups_of(runs, device)]]
+
+
 def _device_of(name: str, number: int) -> torch.device:
     device = pick_device(name)
     if device.type == "cuda" and device.index is None:
@@ -201,16 +232,32 @@ def _device_of(name: str, number: int) -> torch.device:
     return device
 
 
-def _work_together(job: ReproduceJob, store: RowStore, on_rows: OnRows) -> None:
-    """Start the workers, pass on their rows, and leave no worker behind."""
+def work_together(job: Job, store: Store[Any], on_rows: OnRows) -> None:
+    """Have as many processes as the call says do a job, pass on their rows, and leave no process behind.
+
+    Args:
+        job: What to do.
+        store: The rows as this process knows them.
+        on_rows: Called with new rows, and now and then without any.
+    """
+    pick_device(job.device)  # says at once what is wrong with it
+    if job.call.jobs == 1:
+        work(job, on_rows=on_rows)
+        return
 
     def look() -> None:
-        if rows := store.refresh():
-            on_rows(rows)
+        on_rows(store.refresh())
 
-    workers = start_together(_work_in_process, [(job, number) for number in range(job.call.jobs)], look)
+    arguments = [(job, number) for number in range(job.call.jobs)]
+    workers = start_together(_work_in_process, arguments, look, lambda: _is_overdue(job.budget))
     look()
-    check_some_ended_well(workers)
+    if not _is_overdue(job.budget):
+        check_some_ended_well(workers)
+
+
+def _is_overdue(budget: Budget) -> bool:
+    """Whether processes that look at the clock now and then should have ended long ago."""
+    return budget.seconds is not None and budget.spent > budget.seconds + _GRACE_SECONDS
 
 
 def start_together(
@@ -257,8 +304,9 @@ def check_some_ended_well(workers: Sequence[BaseProcess]) -> None:
         )
 
 
-def _work_in_process(job: ReproduceJob, number: int) -> None:
+def _work_in_process(job: Job, number: int) -> None:
     end_with_parent()
+    torch.set_num_threads(1)
     work(job, number)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from node2seq.errors import Node2SeqError
 from node2seq.search.evaluate import Evaluator
 from node2seq.search.settings import SearchSettings
-from node2seq.search.sharing import FolderWorkers, OthersFinish, StudyWorkers, lost_trials
+from node2seq.search.sharing import FolderWorkers, OthersFinish, StudyWorkers, Workers, lost_trials
 from node2seq.search.space import Choice, Range, Settings
 from node2seq.search.trials import Trial, Trials
 
@@ -230,9 +230,7 @@ class _OptunaStudy:
         return value if isinstance(known, Choice) else known.place_of(value)
 
 
-def _open_study(
-    trials: Trials, url: str | None
-) -> tuple[optuna.study.Study, bool, FolderWorkers | StudyWorkers]:
+def _open_study(trials: Trials, url: str | None) -> tuple[optuna.study.Study, bool, Workers]:
     """The study of a search, whether it was made just now, and the processes that share it.
 
     Of several processes, one makes it.

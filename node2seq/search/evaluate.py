@@ -204,14 +204,18 @@ class Evaluator:
     def _split(self, seed: int) -> Split:
         """The split of a seed without its test nodes."""
         if seed not in self._splits:
-            split = make_split(self.data, self.rule, seed)
-            none = split.test[:0]
-            self._splits[seed] = replace(split, test=none, test_rest=none)
+            self._splits[seed] = without_test(make_split(self.data, self.rule, seed))
         return self._splits[seed]
 
     def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:
         trial, seed = run
         return repr([trial.settings.get(name) for name in self.space.shape]), trial.number, seed
+
+
+def without_test(split: Split) -> Split:
+    """A split without its test nodes."""
+    none = split.test[:0]
+    return replace(split, test=none, test_rest=none)
 
 
 def _cut_short(runs: Sequence[tuple[Trial, int]], progress: Progress, prune: Prune) -> list[bool]:

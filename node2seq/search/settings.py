@@ -12,8 +12,8 @@ from node2seq.errors import Node2SeqError
 #: fixed split out of it; those of a random split are training and validation nodes of other seeds.
 FIRST_SEED = 100
 
-#: The seeds of the rows that the protocol reports (see :mod:`node2seq.protocol`). No search trains on their
-#: splits, whoever asks for it.
+#: The seeds of the rows that the protocol reports (see :mod:`node2seq.experiments.declaration`). No search
+#: trains on their splits, whoever asks for it.
 RESERVED_SEEDS = range(1000, 1020)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from node2seq.storage import hold
@@ -21,34 +21,10 @@ class OthersFinish(Exception):  # noqa: N818 - nothing went wrong
     """There is nothing left to train here; the last of the other processes finishes the search."""
 
 
-class Workers(Protocol):
-    """The processes of a search.
-
-    Args:
-        id: The name of this one.
-    """
-
-    id: str
-
-    def alive(self, names: Collection[str]) -> set[str]:
-        """Which of these other processes are still there."""
-        ...
-
-    def others(self) -> set[str]:
-        """All other processes that are there."""
-        ...
-
-    def finishing(self, has_results: bool) -> AbstractContextManager[bool]:
-        """Hold the end of the search, or give False if it is another process's.
-
-        Args:
-            has_results: Whether this process knows what came out of it.
-        """
-        ...
-
-
 class FolderWorkers:
     """Processes that share a folder: each holds a lock file, which the system releases when it ends.
+
+    ``id`` is the name of this one.
 
     Args:
         folder: The folder of the search.
@@ -63,7 +39,8 @@ class FolderWorkers:
         with hold(self._file(self.id), remove=True):
             yield self
 
-    def alive(self, names: Collection[str]) -> set[str]:  # noqa: D102
+    def alive(self, names: Collection[str]) -> set[str]:
+        """Which of these other processes are still there."""
         found = set()
         for name in names:
             if self._file(name).exists():
@@ -71,11 +48,17 @@ class FolderWorkers:
                     found |= set() if ended else {name}
         return found
 
-    def others(self) -> set[str]:  # noqa: D102
+    def others(self) -> set[str]:
+        """All other processes that are there."""
         names = {path.name.removeprefix(_WORKER) for path in self._folder.glob(f"{_WORKER}*")}
         return self.alive(names - {self.id, _FINAL})
 
-    def finishing(self, has_results: bool) -> AbstractContextManager[bool]:  # noqa: ARG002, D102
+    def finishing(self, has_results: bool) -> AbstractContextManager[bool]:  # noqa: ARG002
+        """Hold the end of the search, or give False if it is another process's.
+
+        Args:
+            has_results: Whether this process knows what came out of it.
+        """
         return hold(self._file(_FINAL), remove=True)
 
     def _file(self, name: str) -> Path:
@@ -155,6 +138,9 @@ class StudyWorkers:
         final.set_user_attr("worker", self.id)
         yield True
         final.set_user_attr("done", True)
+
+
+Workers = FolderWorkers | StudyWorkers
 
 
 def lost_trials(running: Callable[[], list[Any]], workers: Workers) -> list[Any]:

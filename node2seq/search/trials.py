@@ -68,22 +68,17 @@ class Trials:
         self.header = header
         self.digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
         make_folder(path.parent)
-        self._file = JsonLines(path, ascii_only=True)
-        lines = self._file.refresh().values
-        self._is_begun = bool(lines)
-        if lines:
-            _check_header(path, lines[0], header)
-        for number, line in enumerate(lines[1:], start=2):
-            self._learn(line, number)
+        self._file, self._lines = JsonLines(path, ascii_only=True), 0
+        self.refresh()
 
     def refresh(self) -> None:
         """Learn what other processes have added to the file."""
-        lines = self._file.refresh().values
-        if lines and not self._is_begun:
-            _check_header(self.path, lines.pop(0), self.header)
-            self._is_begun = True
-        for line in lines:
-            self._learn(line, 0)
+        for line in self._file.refresh().values:
+            self._lines += 1
+            if self._lines == 1:
+                _check_header(self.path, line, self.header)
+                continue
+            self._learn(line)
             trial = self._asked.get(_key(line["settings"]))
             if trial is not None and line["seed"] not in trial.accuracies:
                 _take(trial, line)
@@ -128,11 +123,10 @@ class Trials:
             lines.append(line if outcome.error is None else {**line, "error": outcome.error})
         with hold(self.path.with_name(_WRITING), wait=True):  # other processes may search along
             self.refresh()
-            self._file.append(lines if self._is_begun else [self.header, *lines])
-            self._is_begun = True
-            self._file.refresh()  # known
+            self._file.append(lines if self._lines else [self.header, *lines])
+            self._lines += len(self._file.refresh().values)  # known
 
-    def _learn(self, line: Any, number: int) -> None:
+    def _learn(self, line: Any) -> None:
         try:
             numbers = (line["val"], line["epoch"], line["seconds"])
             if not isinstance(line["seed"], int) or not isinstance(line["pruned"], bool):
@@ -142,7 +136,7 @@ class Trials:
             self._known.setdefault(_key(line["settings"]), []).append(line)
         except (KeyError, TypeError) as error:
             raise Node2SeqError(
-                f"{self.path}: line {number}", f"it is not a training ({error!r})", "Restore the file"
+                f"{self.path}: line {self._lines}", f"it is not a training ({error!r})", "Restore the file"
             ) from error
 
 

@@ -51,7 +51,7 @@ def command(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_graphs_are_packed_as_they_are_trained_on(script: ModuleType, command: Callable, tmp_path: Path):
     command("pack")
-    found = dict(script.unpack(tmp_path / "graphs.npz", None))
+    found = dict(script.unpacked(tmp_path / "graphs.npz"))
     assert list(found) == ["one", "two", "three", "hubs-few"]
     karate = load("karate")
     assert karate.x is not None

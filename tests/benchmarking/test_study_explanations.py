@@ -58,6 +58,6 @@ def test_a_small_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- study_explanations.py -->\n<!-- end -->\nafter\n<!-- end -->\n")
     for _ in range(2):  # into an empty place, and over what is there
-        study.put_between(page, "study_explanations.py", study.table(rows))
+        study.write_between(page, study.START, study.END, study.table(rows))
         assert page.read_text().count("GNNExplainer") == 1
         assert page.read_text().endswith("<!-- end -->\nafter\n<!-- end -->\n")

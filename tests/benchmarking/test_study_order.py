@@ -172,11 +172,15 @@ def test_the_committed_page_is_what_the_committed_rows_say(study: Any, tmp_path:
 def test_intervals_are_those_of_student(study: Any):
     page = sys.modules["order_page"]
     for freedom, quantile in ((1, 12.706), (4, 2.776), (9, 2.262), (19, 2.093)):
-        assert page.t_quantile(freedom) == pytest.approx(quantile, abs=2e-3)
-    gap = page.difference({0: 3.0, 1: 5.0, 2: 4.0, 7: 90.0}, {0: 1.0, 1: 1.0, 2: 1.0})
+        values = page.Sample(dict(enumerate([-1.0, 1.0, *[0.0] * (freedom - 1)])))
+        assert values.reach == pytest.approx(quantile * values.sd / (freedom + 1) ** 0.5, rel=1e-3)
+    runs = {0: 3.0, 1: 5.0, 2: 4.0, 7: 90.0}, {0: 1.0, 1: 1.0, 2: 1.0}, {0: 1.0}
+    layers = dict(zip(("first", "second", "short"), map(page.Sample, runs), strict=True))
+    gap = page.difference(layers, "first", "second")
     assert (gap.mean, gap.side) == (3.0, 1)
     assert gap.high - gap.mean == pytest.approx(4.303 / 3**0.5, abs=1e-2)
-    assert page.difference({0: 1.0}, {0: 2.0}) is None
+    assert page.difference(layers, "first", "short") is None
+    assert page.difference(layers, "first", "third") is None
 
 
 def test_what_a_rating_shows_of_itself_reaches_later_ones_alone(study: Any):

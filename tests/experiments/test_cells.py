@@ -15,10 +15,10 @@ from result_rows import result_row
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cell_trainer import CellTrainer
 from node2seq.experiments.cells import Cell, cells_of, choose_cells, recipe_of, runs_of
 from node2seq.experiments.paper import PLUS_OPTIONS, STUDIES, TABLES
 from node2seq.experiments.rows import ResultRow, RowStore
+from node2seq.experiments.trainer import CellTrainer
 from node2seq.nn.models import MODELS
 from node2seq.recipes import RECIPES, Recipe, plus
 from node2seq.recipes.plus import TRAINING_OPTIONS
@@ -124,8 +124,8 @@ def test_only_the_directed_variant_keeps_directions(
         (row,), failures = trainer.train([run])
         assert not failures
         assert row.key.variant == variant
-    assert {directed for column, directed in trainer._graphs if column == "texas"} == {False, True}
-    ways = trainer.graph("texas", directed=True).edge_index, trainer.graph("texas").edge_index
+    assert {way for column, way in trainer._graphs if column == "texas"} == {"", "directed"}
+    ways = trainer.graph("texas", "directed").edge_index, trainer.graph("texas").edge_index
     assert [edges.size(1) for edges in ways if edges is not None] == [309, 2 * 279]
 
 

@@ -11,9 +11,17 @@ from result_rows import result_row
 
 from node2seq.environment import same_code, source_commit
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.check import Comparison, judge
+from node2seq.experiments.check import (
+    STATED,
+    Comparison,
+    Variation,
+    difference,
+    foreign,
+    judge,
+    repeated,
+    variation_of,
+)
 from node2seq.experiments.rows import ResultRow, RowStore
-from node2seq.experiments.variation import STATED, Variation, difference, foreign, repeated, variation_of
 
 ROOT = Path(__file__).parents[2]
 ROW = result_row(Cell("gcn", "texas"), 0, val=0.5, test=0.5, epoch=100)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.experiments.history import Effort, Searched, efforts_of
+from node2seq.experiments.results_history import Effort, Searched, efforts_of
 from node2seq.search.settings import format_seeds, parse_seeds
 from node2seq.search.table import add_search
 from node2seq.search.trials import Trials

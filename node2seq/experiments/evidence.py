@@ -7,21 +7,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.paper import COLUMN_TITLES, TABLES
+from node2seq.experiments.declaration import Line, Protocol
+from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import Sample, samples_of
-from node2seq.protocol.declaration import Line, Protocol
-from node2seq.protocol.statistics import LEVEL, Paired, holm, paired
-from node2seq.protocol.trainer import LARGEST_CLASS
-
-#: What the paper prints for its own network, by column.
-PRINTED = {
-    column: figure.mean
-    for name in ("2", "3")
-    for line in TABLES[name].lines
-    if line.model == "node2seq"
-    for column, figure in line.figures.items()
-}
+from node2seq.experiments.samples import LEVEL, Paired, Sample, holm, paired, samples_of
+from node2seq.experiments.trainer import LARGEST_CLASS
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ class Standing:
     @property
     def is_level(self) -> bool:
         """Whether it is first, or zero is in the interval of its difference to the first."""
-        return self.behind is None or self.behind.holds_zero
+        return self.behind is None or self.behind.side == 0
 
 
 class Evidence:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell
 from node2seq.experiments.paper import COLUMN_TITLES, MODEL_TITLES
+from node2seq.experiments.results_tables import titled
 from node2seq.experiments.rows import ResultRow
 from node2seq.experiments.samples import Sample
 from node2seq.recipes import Recipe
@@ -49,8 +50,6 @@ def efforts_of(table: Path) -> dict[Searched, Effort]:
 
 def search_blocks(efforts: Mapping[Searched, Effort]) -> list[Block]:
     """A table of them, one line for each model and variant."""
-    if not efforts:
-        return []
     columns = [name for name in COLUMN_TITLES if any(whose.column == name for whose in efforts)]
     models = dict.fromkeys((whose.variant, whose.model) for whose in sorted(efforts))
     lines = [
@@ -60,15 +59,13 @@ def search_blocks(efforts: Mapping[Searched, Effort]) -> list[Block]:
         ]
         for variant, model in models
     ]
-    return [
-        Heading("What the searches took"),
-        Paragraph(
-            "Settings tried, and below them trainings, of all rounds whose trials are kept in "
-            "`results/trials.jsonl`. Where a cell is empty, the settings are published ones, were tried by "
-            "hand, or are of the first round, whose trials were lost (see the log)."
-        ),
-        Grid(["", *(COLUMN_TITLES[column] for column in columns)], lines),
-    ]
+    told = (
+        "Settings tried, and below them trainings, of all rounds whose trials are kept in "
+        "`results/trials.jsonl`. Where a cell is empty, the settings are published ones, were tried by "
+        "hand, or are of the first round, whose trials were lost (see the log)."
+    )
+    header = ["", *(COLUMN_TITLES[column] for column in columns)]
+    return titled("What the searches took", header, lines, told)
 
 
 def _text(effort: Effort | None) -> str:

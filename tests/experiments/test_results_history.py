@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.history import Effort, Searched, efforts_of, search_blocks
-from node2seq.experiments.render import render
+from node2seq.experiments.results_history import Effort, Searched, efforts_of, search_blocks
+from node2seq.experiments.results_page import render
 from node2seq.reporting.document import to_markdown
 from node2seq.search.settings import parse_seeds
 from node2seq.storage import JsonLines

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.findings import verdict_of
-from node2seq.experiments.paper import TABLES
-from node2seq.experiments.result_tables import signed
-from node2seq.protocol.declaration import Line, Study
-from node2seq.protocol.evidence import PRINTED, Contrast, Evidence, column_title, family, line_named
-from node2seq.protocol.trainer import LARGEST_CLASS
+from node2seq.experiments.declaration import Line, Study
+from node2seq.experiments.evidence import Contrast, Evidence, column_title, family, line_named
+from node2seq.experiments.paper import PRINTED, first_in_print
+from node2seq.experiments.results_findings import verdict_of
+from node2seq.experiments.results_tables import signed
+from node2seq.experiments.trainer import LARGEST_CLASS
 
 # So many differences are told one by one; of more, the columns and the span.
 _TOLD = 3
@@ -96,14 +96,7 @@ def _claim_of_paper(evidence: Evidence, plain: Sequence[Line]) -> str:
     if ours is None:
         return ""
     text = _standing(evidence, ours, plain, "the lines as their papers describe them")
-    printed = 0
-    for name in ("2", "3"):
-        *others, own = TABLES[name].lines
-        printed += sum(
-            all(own.figures[column].mean > line.figures[column].mean for line in others)
-            for column in TABLES[name].columns
-            if column in evidence.counted
-        )
+    printed = first_in_print(evidence.counted)
     return f"{text} By the paper's own figures it is first in {printed}." if text else ""
 
 
@@ -152,7 +145,7 @@ def _against_printed(evidence: Evidence) -> str:
             reached[line.label] = {
                 column
                 for column, sample in samples.items()
-                if sample is not None and round(sample.mean, 1) >= PRINTED[column]
+                if sample is not None and round(sample.mean, 1) >= PRINTED[column].mean
             }
     if not any(reached.values()):
         return ""

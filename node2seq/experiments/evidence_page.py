@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from node2seq.experiments.result_tables import signed
-from node2seq.experiments.rows import RowStore
-from node2seq.experiments.samples import Sample, costs_of
-from node2seq.protocol.declaration import Line, Protocol
-from node2seq.protocol.evidence import PRINTED, Contrast, Evidence, column_title, family
-from node2seq.protocol.findings import (
+from node2seq.experiments.declaration import Line, Protocol
+from node2seq.experiments.evidence import Contrast, Evidence, column_title, family
+from node2seq.experiments.evidence_findings import (
     best_contrasts,
     conclusions,
     is_ours,
     plain_lines,
     study_sentences,
 )
-from node2seq.protocol.plan import searched_cells
-from node2seq.protocol.rows import Choice, SearchStore, read_choices
+from node2seq.experiments.paper import PRINTED
+from node2seq.experiments.results_tables import cost_cells, recipe_text, signed, titled
+from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices
+from node2seq.experiments.samples import Sample, costs_of
 from node2seq.reporting.charts import Dots, dot_chart
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
 from node2seq.storage import make_folder, write_bytes
-from node2seq.train.settings import TrainSettings
 
 PAGE, FOREST = "evidence.md", "evidence.svg"
 
@@ -149,14 +147,11 @@ def _ranks(evidence: Evidence) -> list[Block]:
         places = [evidence.standing(line.label, protocol.lines, column) for column in columns]
         if any(places):
             lines.append([line.label, *("" if place is None else f"{place.rank}" for place in places)])
-    if not lines:
-        return []
-    among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
-    largest = ["share of the largest class, %", *(_figure(evidence.largest_class(c)) for c in columns)]
-    return [
-        Heading("Rank of each line in each column", 3),
-        Grid(["", *_titles(evidence, columns)], [*lines, ["of so many lines", *among], largest]),
-    ]
+    if lines:
+        among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
+        largest = ["share of the largest class, %", *(_figure(evidence.largest_class(c)) for c in columns)]
+        lines += [["of so many lines", *among], largest]
+    return titled("Rank of each line in each column", ["", *_titles(evidence, columns)], lines, level=3)
 
 
 def _against_printed(evidence: Evidence) -> list[Block]:
@@ -165,15 +160,11 @@ def _against_printed(evidence: Evidence) -> list[Block]:
     for column in evidence.protocol.columns:
         samples = [evidence.of(line, column) for line in ours]
         if column in PRINTED and any(samples):
-            printed = PRINTED[column]
+            printed = PRINTED[column].mean
             texts = [_figure(s) + ("" if s is None else f"\n{s.against(printed)}") for s in samples]
             lines.append([column_title(column, {}), f"{printed:.1f}", *texts])
-    if not lines:
-        return []
-    return [
-        Heading("Node2Seq against the paper's Node2Seq"),
-        Grid(["", "the paper prints", *(line.label for line in ours)], lines),
-    ]
+    header = ["", "the paper prints", *(line.label for line in ours)]
+    return titled("Node2Seq against the paper's Node2Seq", header, lines)
 
 
 def _accuracies(evidence: Evidence) -> list[Block]:
@@ -204,9 +195,7 @@ def _with_earlier(evidence: Evidence, line: Line, column: str) -> str:
 
 
 def _figure(sample: Sample | None) -> str:
-    if sample is None:
-        return "–"
-    return f"{sample.mean:.1f}" + ("" if sample.sd is None else f" ± {sample.sd:.1f}")
+    return "–" if sample is None else str(sample)
 
 
 def _study_table(evidence: Evidence, table: str) -> list[Block]:
@@ -240,14 +229,9 @@ def _without_duplicates(evidence: Evidence) -> list[Block]:
         for line in evidence.protocol.lines
         if any(evidence.of(line, column) for column in further)
     ]
-    if not texts:
-        return []
-    largest = ["largest class", *(_figure(evidence.largest_class(column)) for column in columns)]
-    return [
-        Heading("Without duplicates"),
-        Paragraph(_DUPLICATES),
-        Grid(["", *_titles(evidence, columns)], [*texts, largest]),
-    ]
+    if texts:
+        texts.append(["largest class", *(_figure(evidence.largest_class(column)) for column in columns)])
+    return titled("Without duplicates", ["", *_titles(evidence, columns)], texts, _DUPLICATES)
 
 
 def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
@@ -269,7 +253,7 @@ def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
                 line.label,
                 *(_spent(spent.get((line.model, line.variant, c)), c, line) for c in protocol.columns),
             ]
-            for line in dict.fromkeys(line for line, _ in searched_cells(protocol))
+            for line in dict.fromkeys(line for line, _ in protocol.searched)
         ]
         titles = [column_title(column, {}) for column in protocol.columns]
         blocks += [Paragraph("Settings / trainings of each search:"), Grid(["", *titles], lines)]
@@ -283,24 +267,14 @@ def _spent(counts: Sequence[int] | None, column: str, line: Line) -> str:
 
 
 def _costs(evidence: Evidence, search: SearchStore) -> list[Block]:
-    lines = []
-    for device in sorted({row.device for row in search.rows.values()}):
-        own = [row for row in search.rows.values() if row.device == device]
-        last: dict[str, float] = {}
-        for row in own:
-            last[row.call] = max(row.at, last.get(row.call, 0.0))
-        runs, epochs = sum(len(row.seeds) for row in own), sum(e or 0 for row in own for e in row.epochs)
-        seconds = (sum(row.seconds for row in own), sum(last.values()))
-        lines.append(["search", device, f"{runs}", f"{epochs}", *(f"{s:.0f} s" for s in seconds)])
-    stages = {"final rows": "main", "studies": ""}
-    for title, study in stages.items():
-        own = [row for row in evidence.rows if (row.key.study == "main") == bool(study)]
-        for cost in costs_of(own):
-            seconds = (cost.training_seconds, cost.wall_seconds)
-            counts = (f"{cost.runs}", f"{cost.epochs}")
-            lines.append([title, cost.device, *counts, *(f"{s:.0f} s" for s in seconds)])
+    stages = {
+        "search": search.rows.values(),
+        "final rows": [row for row in evidence.rows if row.key.study == "main"],
+        "studies": [row for row in evidence.rows if row.key.study != "main"],
+    }
+    lines = [[title, *cost_cells(cost)] for title, rows in stages.items() for cost in costs_of(rows)]
     header = ["", "device", "trainings", "epochs", "seconds of all processes", "wall time"]
-    return [Heading("What it took"), Grid(header, lines)] if lines else []
+    return titled("What it took", header, lines)
 
 
 def _pairwise(evidence: Evidence) -> list[Block]:
@@ -334,24 +308,18 @@ def _contrast(contrast: Contrast | None) -> str:
     if contrast is None:
         return ""
     gap, mark = contrast.gap, "*" if contrast.side else ""
-    return f"{signed(gap.mean)}{mark}\n[{signed(gap.mean - gap.reach)}, {signed(gap.mean + gap.reach)}]"
+    return f"{signed(gap.mean)}{mark}\n[{signed(gap.low)}, {signed(gap.high)}]"
 
 
 def _recipes(protocol: Protocol, choices: Iterable[Choice]) -> list[Block]:
     labels = {(line.model, line.variant): line.label for line in protocol.lines}
-    default = TrainSettings()
-    lines = []
-    for choice in choices:
-        recipe = choice.trained_with
-        parts = [f"{name} {value}" for name, value in recipe.options.items()]
-        parts += [
-            f"{name} {value}"
-            for name, value in vars(recipe.settings).items()
-            if name in ("epochs", "lr", "weight_decay") or value != getattr(default, name)
+    lines = [
+        [
+            labels[choice.model, choice.variant],
+            column_title(choice.column, {}),
+            f"{100 * choice.validation:.1f}",
+            recipe_text(choice.trained_with),
         ]
-        parts += ["features divided by their sum"] if recipe.row_normalize else []
-        validation = f"{100 * choice.validation:.1f}"
-        title = column_title(choice.column, {})
-        lines.append([labels[choice.model, choice.variant], title, validation, ", ".join(parts)])
-    header = ["line", "column", "validation", "recipe"]
-    return [Heading("Appendix: chosen recipes"), Grid(header, lines)] if lines else []
+        for choice in choices
+    ]
+    return titled("Appendix: chosen recipes", ["line", "column", "validation", "recipe"], lines)

@@ -8,11 +8,18 @@ from itertools import combinations
 
 from node2seq.data import COLUMNS
 from node2seq.experiments.cells import Cell, cell_of
-from node2seq.experiments.history import Effort, Searched
-from node2seq.experiments.paper import COLUMN_TITLES, PLUS_OPTIONS, TABLES, ResultTable
-from node2seq.experiments.result_tables import difference_text, signed
+from node2seq.experiments.paper import (
+    COLUMN_TITLES,
+    PLUS_OPTIONS,
+    PRINTED,
+    TABLES,
+    ResultTable,
+    first_in_print,
+)
+from node2seq.experiments.results_history import Effort, Searched
+from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
+from node2seq.experiments.samples import VERDICTS, Difference, Sample, listed, paired_difference
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
@@ -124,15 +131,7 @@ def _distance(standing: _Standing | None) -> str:
 def _rank_of_paper(standings: Sequence[_Standing]) -> str:
     if not standings:
         return ""
-    known = {standing.column for standing in standings}
-    printed = 0
-    for name in ("2", "3"):
-        *others, ours = TABLES[name].lines
-        printed += sum(
-            all(ours.figures[column].mean > line.figures[column].mean for line in others)
-            for column in TABLES[name].columns
-            if column in known
-        )
+    printed = first_in_print({standing.column for standing in standings})
     return (
         f"{_OURS} as the paper describes it is {_first(standings)}; by the paper's own figures, in "
         f"{printed}. {_against_rivals(standings)}"
@@ -145,7 +144,7 @@ def _rank_of_plus(standings: Sequence[_Standing], samples: Mapping[Cell, Sample]
     parts = [f"With the options of plus it is {_first(standings)}. {_against_rivals(standings)}"]
     without_graph = [COLUMN_TITLES[standing.column] for standing in standings if standing.rival == "MLP"]
     if without_graph:
-        parts.append(f"On {_list(without_graph)} that other is the MLP, which sees no neighbours.")
+        parts.append(f"On {listed(without_graph)} that other is the MLP, which sees no neighbours.")
     pairs = [
         (sample, samples[as_paper])
         for cell, sample in samples.items()
@@ -229,7 +228,7 @@ def _effect(subject: str, effects: Sequence[_Effect]) -> str:
         for some, side in ((above, "above"), (below, "below"))
         if some
     ]
-    return f"{verdict} from {subject}: of {len(effects)} intervals, {_list(counts)}."
+    return f"{verdict} from {subject}: of {len(effects)} intervals, {listed(counts)}."
 
 
 def _told(effect: _Effect) -> str:
@@ -292,7 +291,7 @@ def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     rest = [effect for option, effects in by_option.items() if option not in steady for effect in effects]
     if steady:
         named = [f"{option} ({_span(effects)})" for option, effects in steady.items()]
-        text = f"Taken out one at a time, the options of plus that help wherever used are {_list(named)}."
+        text = f"Taken out one at a time, the options of plus that help wherever used are {listed(named)}."
     else:
         text = "Taken out one at a time, no option of plus helps wherever it is used."
     if rest:
@@ -324,7 +323,7 @@ def _label_reuse(rows: Sequence[ResultRow]) -> str:
             "is common practice, but the figures may be too high for nodes that had no part in it."
         )
     if fixed:
-        parts.append(f"On the fixed splits ({_list(fixed)}) no search used a test label.")
+        parts.append(f"On the fixed splits ({listed(fixed)}) no search used a test label.")
     return " ".join(parts)
 
 
@@ -359,12 +358,10 @@ def _searched_again(makings: Mapping[Cell, Sequence[Sample]]) -> str:
     )
     short: list[bool] = []
     others: list[bool] = []
-    for name in ("2", "3"):
-        printed = TABLES[name].lines[-1].figures
-        for column in TABLES[name].columns:
-            if times := makings.get(Cell("node2seq", column)):
-                met = times[0].against(printed[column].mean) == VERDICTS[0]
-                (others if met else short).append(len(times) > 1)
+    for column, printed in PRINTED.items():
+        if times := makings.get(Cell("node2seq", column)):
+            met = times[0].against(printed.mean) == VERDICTS[0]
+            (others if met else short).append(len(times) > 1)
     if not any(short):
         return text
     followed = sum(short) * len(others) > sum(others) * len(short)
@@ -374,7 +371,3 @@ def _searched_again(makings: Mapping[Cell, Sequence[Sample]]) -> str:
         f"that fell short of the paper at first were given new settings, and {sum(others)} of the "
         f"{len(others)} others."
     )
-
-
-def _list(titles: Sequence[str]) -> str:
-    return titles[0] if len(titles) == 1 else f"{', '.join(titles[:-1])} and {titles[-1]}"

@@ -12,12 +12,11 @@ import torch
 from tiny_protocol import COMMIT, tiny_protocol
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.rows import RowStore
-from node2seq.protocol import trainer, workers
-from node2seq.protocol.declaration import Protocol, Rung
-from node2seq.protocol.rows import CHOSEN, SEARCH, SearchStore, claim, read_choices
-from node2seq.protocol.stages import choose, declare, run_stage
-from node2seq.protocol.trainer import LARGEST_CLASS, ProtocolTrainer
+from node2seq.experiments import trainer, workers
+from node2seq.experiments.declaration import Protocol, Rung
+from node2seq.experiments.rows import CHOSEN, SEARCH, RowStore, SearchKey, SearchStore, read_choices
+from node2seq.experiments.stages import choose, declare, run_stage
+from node2seq.experiments.trainer import LARGEST_CLASS, CellTrainer
 
 
 def stage(name: str, folder: Path, protocol: Protocol | None = None, **options: object) -> int:
@@ -97,7 +96,7 @@ def test_final_rows_are_on_the_reserved_seeds_alone(done):
 
 
 def test_a_cut_search_resumes_and_ends_with_the_same_rows(done, tmp_path, monkeypatch):
-    search, calls = ProtocolTrainer.search, []
+    search, calls = CellTrainer.search, []
 
     def cut(self, program, on_epoch):
         calls.append(program)
@@ -105,7 +104,7 @@ def test_a_cut_search_resumes_and_ends_with_the_same_rows(done, tmp_path, monkey
             raise workers.OutOfTime
         return search(self, program, on_epoch)
 
-    monkeypatch.setattr(ProtocolTrainer, "search", cut)
+    monkeypatch.setattr(CellTrainer, "search", cut)
     missing = stage("search", tmp_path)
     assert 0 < missing < 8
     kept = (tmp_path / SEARCH).read_bytes()
@@ -119,7 +118,7 @@ def test_a_cut_search_resumes_and_ends_with_the_same_rows(done, tmp_path, monkey
 
 def test_a_claimed_program_is_left_to_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "_POLL_SECONDS", 0.01)
-    with claim(tmp_path, "gcn paper karate 1 0") as ours:
+    with SearchStore(tmp_path).claim(SearchKey("gcn", "paper", "karate", 1, 0)) as ours:
         assert ours
         assert stage("search", tmp_path, budget_seconds=1.5) > 0
     found = {key.model for key in SearchStore(tmp_path).rows}
@@ -142,7 +141,7 @@ def test_nothing_is_measured_before_recipes_are_chosen(tmp_path):
 
 @pytest.mark.parametrize("commit", ["abc+", None])
 def test_rows_name_a_commit(tmp_path, commit, monkeypatch):
-    monkeypatch.setattr("node2seq.protocol.stages.source_commit", lambda: commit)
+    monkeypatch.setattr("node2seq.experiments.stages.source_commit", lambda: commit)
     with pytest.raises(Node2SeqError, match="names the commit"):
         stage("search", tmp_path, commit=None)
 
@@ -163,10 +162,10 @@ def test_two_processes_make_the_rows_of_one(done, tmp_path):
 
 
 def test_graphs_are_forgotten_where_memory_runs_short(monkeypatch):
-    made = ProtocolTrainer(tiny_protocol(), torch.device("cpu"))
-    graph = made.graph_for("karate", "")
+    made = CellTrainer(torch.device("cpu"))
+    graph = made.graph("karate")
     made.make_room()
-    assert made.graph_for("karate", "") is graph
+    assert made.graph("karate") is graph
     monkeypatch.setattr(trainer, "_is_short", lambda _: True)
     made.make_room()
-    assert made.graph_for("karate", "") is not graph
+    assert made.graph("karate") is not graph

@@ -116,6 +116,11 @@ class Protocol:
         return tuple(dict.fromkeys(column for line in self.lines for column in line.columns))
 
     @property
+    def searched(self) -> list[tuple[Line, str]]:
+        """Every line and column whose settings are searched."""
+        return [(line, column) for line in self.lines if line.searched for column in line.columns]
+
+    @property
     def trainings_per_cell(self) -> int:
         """How many trainings the search of one cell takes; the same for every line and column."""
         return sum(rung.settings * len(rung.seeds) for rung in self.rungs)

@@ -13,8 +13,8 @@ from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.history import makings_of
-from node2seq.experiments.render import FORMATS, build, render
+from node2seq.experiments.results_history import makings_of
+from node2seq.experiments.results_page import FORMATS, build, render
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of
 from node2seq.recipes import RECIPES

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.paper import COLUMN_TITLES, TABLES, Figure, ResultTable
-from node2seq.experiments.samples import VERDICTS, Difference, Sample, paired_difference
+from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, Figure, ResultTable
+from node2seq.experiments.samples import VERDICTS, Cost, Difference, Sample, paired_difference
+from node2seq.recipes import Recipe
 from node2seq.reporting.charts import Box, box_plot
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph
+from node2seq.train.settings import TrainSettings
 
 _PAIRED = (
     "Line minus column, or as named, seed by seed (the same seed is the same split), with the 95 % bootstrap "
@@ -41,16 +43,14 @@ def against_the_paper(samples: dict[Cell, Sample]) -> list[Block]:
     variants = ("paper", "plus")
     lines = []
     counts: dict[str, dict[str, int]] = {name: dict.fromkeys(VERDICTS, 0) for name in variants}
-    for name in ("2", "3"):
-        printed = next(line.figures for line in TABLES[name].lines if line.model == "node2seq")
-        for column in TABLES[name].columns:
-            line = [COLUMN_TITLES[column], f"{printed[column].mean:.1f}"]
-            for variant in variants:
-                sample = samples.get(Cell("node2seq", column, variant))
-                if sample is not None:
-                    counts[variant][sample.against(printed[column].mean)] += 1
-                line.append(figure(sample, printed[column], judged=True, brief=True))
-            lines.append(line)
+    for column, printed in PRINTED.items():
+        line = [COLUMN_TITLES[column], f"{printed.mean:.1f}"]
+        for variant in variants:
+            sample = samples.get(Cell("node2seq", column, variant))
+            if sample is not None:
+                counts[variant][sample.against(printed.mean)] += 1
+            line.append(figure(sample, printed, judged=True, brief=True))
+        lines.append(line)
     told = [
         f"{variant}: "
         + ", ".join(f"{verdict} in {n}" for verdict, n in by_verdict.items())
@@ -106,8 +106,7 @@ def table_blocks(
 
 def figure(sample: Sample | None, paper: Figure | None, judged: bool = False, brief: bool = False) -> str:
     """The text of a cell: ours, the paper's unless ``brief``, and whether ours is at or above it."""
-    spread = "" if sample is None or sample.sd is None else f" ± {sample.sd:.1f}"
-    parts = ["–" if sample is None else f"{sample.mean:.1f}{spread} (n = {sample.n})"]
+    parts = ["–" if sample is None else f"{sample} (n = {sample.n})"]
     if paper is not None:
         if not brief:
             printed = f"paper {paper.mean:.1f}" + ("" if paper.sd is None else f" ± {paper.sd:.1f}")
@@ -115,6 +114,33 @@ def figure(sample: Sample | None, paper: Figure | None, judged: bool = False, br
         if judged and sample is not None:
             parts.append(sample.against(paper.mean))
     return "\n".join(parts)
+
+
+def titled(
+    title: str, header: Sequence[str], lines: Sequence[Sequence[str]], text: str = "", level: int = 2
+) -> list[Block]:
+    """A table with its heading and a paragraph; nothing where it has no lines."""
+    if not lines:
+        return []
+    return [Heading(title, level), *([Paragraph(text)] if text else []), Grid(header, lines)]
+
+
+def cost_cells(cost: Cost) -> list[str]:
+    """The device, trainings, epochs, seconds of all processes and wall time."""
+    seconds = (f"{spent:.0f} s" for spent in (cost.training_seconds, cost.wall_seconds))
+    return [cost.device, f"{cost.runs}", f"{cost.epochs}", *seconds]
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """All options of a recipe, and the training settings that tell it from others."""
+    default = TrainSettings()
+    parts = [f"{name} {value}" for name, value in recipe.options.items()]
+    parts += [
+        f"{name} {value}"
+        for name, value in vars(recipe.settings).items()
+        if name in ("epochs", "lr", "weight_decay") or value != getattr(default, name)
+    ]
+    return ", ".join([*parts, *(["features divided by their sum"] if recipe.row_normalize else [])])
 
 
 def signed(value: float) -> str:

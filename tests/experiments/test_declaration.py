@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from node2seq.experiments.commits import is_repository, violations
+from node2seq.experiments.declaration import PROTOCOL
+from node2seq.experiments.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
+from node2seq.experiments.stages import declared, draw_settings
 from node2seq.nn.models.registry import complete
-from node2seq.protocol.declaration import PROTOCOL
-from node2seq.protocol.history import is_repository, violations
-from node2seq.protocol.plan import declared, draw_settings, recipe_of_setting, searched_cells
-from node2seq.protocol.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
 from node2seq.search.settings import RESERVED_SEEDS
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ def test_the_committed_declaration_is_that_of_the_code():
 
 
 def test_every_line_and_column_is_given_the_same_budget():
-    cells = searched_cells(PROTOCOL)
+    cells = PROTOCOL.searched
     assert len(cells) == 152
     assert {len(draw_settings(PROTOCOL, *cell)) for cell in cells} == {PROTOCOL.rungs[0].settings}
     assert len(PROTOCOL.columns) == 11
@@ -38,14 +38,14 @@ def test_training_ranges_and_stopping_are_the_same_for_every_line():
     for column in PROTOCOL.columns:
         cells = [
             PROTOCOL.spaces[line.model, line.variant][column]
-            for line, own in searched_cells(PROTOCOL)
+            for line, own in PROTOCOL.searched
             if own == column
         ]
         assert len({(cell.base.settings.epochs, cell.base.settings.patience) for cell in cells}) == 1
         for name in ("weight_decay", "input_dropout"):
             assert len({repr(cell.space.free[name]) for cell in cells}) == 1
     extra = ("own", "views")
-    for line, column in searched_cells(PROTOCOL):
+    for line, column in PROTOCOL.searched:
         ranges = PROTOCOL.spaces[line.model, line.variant][column].space.ranges
         if line.model != "mlp":
             assert all((name in ranges) == (line.variant != "paper") for name in extra)
@@ -66,9 +66,9 @@ def test_seeds_of_the_search_were_never_used():
 
 def test_every_setting_is_one_that_its_network_takes():
     checked = 0
-    for line, column in searched_cells(PROTOCOL):
+    for line, column in PROTOCOL.searched:
         for settings in draw_settings(PROTOCOL, line, column):
-            recipe = recipe_of_setting(PROTOCOL, line, column, settings)
+            recipe = PROTOCOL.spaces[line.model, line.variant][column].base.updated(**settings)
             complete(line.model, recipe.options, "here")
             checked += 1
         base = PROTOCOL.spaces["node2seq", "paper"][column].base

@@ -11,9 +11,9 @@ import pytest
 from result_rows import result_row
 
 from node2seq.experiments.cells import Cell, cell_of
-from node2seq.experiments.history import Effort, Searched
 from node2seq.experiments.paper import TABLES
-from node2seq.experiments.render import build
+from node2seq.experiments.results_history import Effort, Searched
+from node2seq.experiments.results_page import build
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.reporting.document import to_markdown
 

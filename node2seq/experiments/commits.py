@@ -6,7 +6,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from node2seq.protocol.rows import CHOSEN, DECLARATION, RUNS, SEARCH
+from node2seq.experiments.rows import CHOSEN, DECLARATION, RUNS, SEARCH
 from node2seq.storage import JsonLines
 
 # What has to be committed before rows are made.

@@ -8,11 +8,11 @@ from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
-from node2seq.protocol.graphs import pack, read_graph_of, standardized, unpack, without_duplicates
+from node2seq.experiments.graphs import pack, read_graph_of, standardized, unpack, without_duplicates
 
 
 def test_a_packed_graph_is_the_same(tmp_path):
-    pack(tmp_path / "graphs.npz", ["karate"])
+    pack(tmp_path / "graphs.npz", [("karate", load("karate"))])
     found, data = unpack(tmp_path / "graphs.npz", "karate"), load("karate")
     for name in ("x", "edge_index", "y"):
         assert torch.equal(found[name], data[name])
@@ -23,7 +23,7 @@ def test_a_packed_graph_is_the_same(tmp_path):
 
 def test_fixed_splits_are_packed_too(tmp_path, real_data):
     data = real_data("cora-f", load)
-    pack(tmp_path / "graphs.npz", ["cora-f"])
+    pack(tmp_path / "graphs.npz", [("cora-f", data)])
     found = unpack(tmp_path / "graphs.npz", "cora-f")
     assert torch.equal(make_split(found).test, make_split(data).test)
     assert make_split(found).test_rest.numel() > 1000

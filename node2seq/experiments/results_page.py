@@ -7,8 +7,9 @@ from pathlib import Path
 
 from node2seq.data import DATASETS
 from node2seq.experiments.cells import Cell, cell_of, cells_of, choose_cells
-from node2seq.experiments.findings import findings
-from node2seq.experiments.history import (
+from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
+from node2seq.experiments.results_findings import findings
+from node2seq.experiments.results_history import (
     Effort,
     Searched,
     efforts_of,
@@ -17,8 +18,14 @@ from node2seq.experiments.history import (
     search_blocks,
     study_name,
 )
-from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
-from node2seq.experiments.result_tables import against_the_paper, figure, table_blocks
+from node2seq.experiments.results_tables import (
+    against_the_paper,
+    cost_cells,
+    figure,
+    recipe_text,
+    table_blocks,
+    titled,
+)
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Sample, costs_of, samples_of
 from node2seq.options import check_choice
@@ -141,10 +148,7 @@ def _data_sets() -> list[Block]:
 
 
 def _second_test_figure(rows: Sequence[ResultRow]) -> list[Block]:
-    rest = samples_of(rows, "test_rest")
-    if not rest:
-        return []
-    test = samples_of(rows)
+    rest, test = samples_of(rows, "test_rest"), samples_of(rows)
     lines = [
         [
             COLUMN_TITLES[cell.column],
@@ -155,24 +159,20 @@ def _second_test_figure(rows: Sequence[ResultRow]) -> list[Block]:
         ]
         for cell, sample in rest.items()
     ]
-    return [
-        Heading("The second reading of the fixed splits"),
-        Paragraph(
-            "The fixed splits come with 1000 test nodes; the paper's text takes all nodes that are neither "
-            "trained nor validated on."
-        ),
-        Grid(["column", "model", "study", "1000 test nodes", "all the rest"], lines),
-    ]
+    told = (
+        "The fixed splits come with 1000 test nodes; the paper's text takes all nodes that are neither "
+        "trained nor validated on."
+    )
+    header = ["column", "model", "study", "1000 test nodes", "all the rest"]
+    return titled("The second reading of the fixed splits", header, lines, told)
 
 
 def _others(samples: dict[Cell, Sample]) -> list[Block]:
-    if not samples:
-        return []
     lines = [
         [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], study_name(cell), figure(sample, None)]
         for cell, sample in samples.items()
     ]
-    return [Heading("Other runs"), Grid(["column", "model", "variant and study", "test"], lines)]
+    return titled("Other runs", ["column", "model", "variant and study", "test"], lines)
 
 
 def _costs(rows: Sequence[ResultRow]) -> list[Block]:
@@ -190,41 +190,19 @@ def _costs(rows: Sequence[ResultRow]) -> list[Block]:
         },
         "all rows": {row.key.cell for row in rows},
     }
-    lines = [
-        [
-            title,
-            cost.device,
-            cost.jobs,
-            cost.together,
-            f"{cost.runs}",
-            f"{cost.epochs}",
-            f"{cost.training_seconds:.0f} s",
-            f"{cost.wall_seconds:.0f} s",
-        ]
-        for title, cells in shown.items()
-        for cost in costs_of([row for row in rows if row.key.cell in cells])
-    ]
-    if not lines:
-        return []
-    header = [
-        "",
-        "device",
-        "processes",
-        "runs in one program",
-        "trainings",
-        "epochs",
-        "seconds of training",
-        "wall time",
-    ]
-    return [
-        Heading("What it took"),
-        Paragraph(
-            "Seconds of training are summed over processes; those of a program are shared out among its "
-            "runs. The wall time is summed over calls, from a call's start, start of its processes "
-            "included, to the last of these rows."
-        ),
-        Grid(header, lines),
-    ]
+    lines = []
+    for title, cells in shown.items():
+        for cost in costs_of(row for row in rows if row.key.cell in cells):
+            device, *figures = cost_cells(cost)
+            lines.append([title, device, cost.jobs, cost.together, *figures])
+    how = ("processes", "runs in one program")
+    header = ["", "device", *how, "trainings", "epochs", "seconds of training", "wall time"]
+    told = (
+        "Seconds of training are summed over processes; those of a program are shared out among its "
+        "runs. The wall time is summed over calls, from a call's start, start of its processes "
+        "included, to the last of these rows."
+    )
+    return titled("What it took", header, lines, told)
 
 
 def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
@@ -232,20 +210,9 @@ def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
     for row in sorted(rows, key=lambda row: row.key):
         if row.key.study != "main":
             continue
-        recipe = row.trained_with
-        default = type(recipe.settings)()
-        parts = [f"{key} {value}" for key, value in recipe.options.items()]
-        parts += [
-            f"{key} {value}"
-            for key, value in vars(recipe.settings).items()
-            if key in ("epochs", "lr", "weight_decay") or value != getattr(default, key)
-        ]
-        parts += ["features divided by their sum"] if recipe.row_normalize else []
-        label = (f"{MODEL_TITLES[row.key.model]}, {row.key.variant}", ", ".join(parts))
+        label = (f"{MODEL_TITLES[row.key.model]}, {row.key.variant}", recipe_text(row.trained_with))
         columns = found.setdefault(label, [])
         if COLUMN_TITLES[row.key.column] not in columns:
             columns.append(COLUMN_TITLES[row.key.column])
-    if not found:
-        return []
     lines = [[model, ", ".join(columns), text] for (model, text), columns in found.items()]
-    return [Heading("Recipes of these rows"), Grid(["model", "columns", "recipe"], lines)]
+    return titled("Recipes of these rows", ["model", "columns", "recipe"], lines)
