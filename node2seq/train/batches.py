@@ -22,9 +22,12 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.whole import Whole
 from node2seq.nn.models.network import Edges, Network, hops_of_network
 from node2seq.nn.models.registry import MODELS
+from node2seq.ops import SparseRows
 from node2seq.ops.sampling import Array
-from node2seq.train.inputs import edge_values
+from node2seq.train.inputs import edge_values, features_for
 from node2seq.train.settings import BatchSettings
+
+Features = Tensor | SparseRows
 
 # What networks call their edges' values, by the field of Edges.
 _FIELDS = {"edge_weight": "weight", "edge_attr": "attr", "edge_order": "order"}
@@ -48,7 +51,7 @@ class BatchGraph:
 
     colptr: Array
     row: Array
-    features: Callable[[Tensor], Tensor]
+    features: Callable[[Tensor], Features]
     carried: Mapping[str, Callable[[Tensor], Tensor]]
     whole: Whole
     edge_time: Array | None = None
@@ -68,10 +71,13 @@ class BatchGraph:
         edge_index, nodes, time = edge_index.cpu(), x.size(0), values.get("edge_order")
         colptr, row, edge_id = compressed(edge_index, nodes, time)
         loops = bool(getattr(model, "self_loops", True))
+        # On a GPU, each batch would need a plan of its own to multiply them.
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        features = features_for(model, x.cpu()) if on_cpu else x.cpu()
         return cls(
             colptr.numpy(),
             row.numpy(),
-            _Rows(x.cpu()),
+            features.take if isinstance(features, SparseRows) else _Rows(features),
             {name: _Rows(tensor[edge_id]) for name, tensor in values.items()},
             Whole.of(edge_index, nodes, values.get("edge_weight"), loops),
             None if time is None else time[edge_id].numpy(),
@@ -218,7 +224,7 @@ class MiniBatches:
             read = partial(graph.read_share, rank=share[0], size=share[1])
         self._loader = batch_loader(self._sampler, self._order, read, workers=settings.workers)
 
-    def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Tensor]]:
+    def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Features]]:
         """Each batch and its features."""
         self._sampler.epoch = self._order.epoch = epoch
         if not self._apart:

@@ -9,6 +9,7 @@ for each node are kept: what each layer gave, and one input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,7 @@ def in_memory(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
 
 @torch.no_grad()
 def infer_by_layers(
-    call: Callable[[Tensor, Edges], Tensor],
+    call: Callable[[Any, Edges], Tensor],
     graph: BatchGraph,
     device: torch.device,
     new_table: NewTable = in_memory,
@@ -99,7 +100,7 @@ class _Own:
 
 
 def _run_to_next_layer(
-    call: Callable[[Tensor, Edges], Tensor],
+    call: Callable[[Any, Edges], Tensor],
     own: _Own,
     device: torch.device,
     done: Sequence[Tensor],
@@ -134,7 +135,7 @@ def _run_layer(
     for nodes in own.chunks():
         part = graph.around(nodes, hops_of(layer)).to(device)
         n_id = part.n_id.cpu()
-        x = graph.features(n_id) if table is None else table[n_id]
+        x: Any = graph.features(n_id) if table is None else table[n_id]
         rows = convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
         if out is None:
             out = new_table(graph.num_nodes, rows.size(-1), rows.dtype)

@@ -13,6 +13,7 @@ from node2seq import MODELS, Node2SeqError
 from node2seq.data import Split
 from node2seq.nn.models.network import Network, hops_of_network
 from node2seq.nn.models.registry import make_network
+from node2seq.ops import SparseRows
 from node2seq.train import BatchSettings, Fitter, TrainSettings, evaluate, fit, predict
 from node2seq.train.batches import BatchGraph
 
@@ -56,6 +57,26 @@ def test_one_batch_of_everything_is_the_full_batch(name, data, split):
         assert one.loss == pytest.approx(other.loss, rel=1e-9)
         assert one.val_loss == pytest.approx(other.val_loss, rel=1e-9)
     assert full.best.epoch == batched.best.epoch
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_features_of_few_values_train_as_the_full_batch_does(data, split, workers):
+    x = torch.zeros(NODES, 60, dtype=torch.float64)
+    x[torch.arange(NODES), 20 * data.y + torch.arange(NODES) % 20] = 2.0
+    words = Data(x=x, edge_index=data.edge_index, y=data.y)
+    settings, made = TrainSettings(epochs=3), {"hidden_channels": 8, "input_dropout": 0.5}
+
+    def model() -> Network:
+        torch.manual_seed(0)
+        return make_network("residual-node2seq", 60, CLASSES, made).double()
+
+    assert isinstance(BatchGraph.of(model(), words).features(torch.arange(4)), SparseRows)
+    hops = hops_of_network(model())
+    full = fit(model(), words, split, settings)
+    batched = fit(model(), words, split, settings, batches=BatchSettings(50, (-1,) * hops, workers))
+    for one, other in zip(full.history, batched.history, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-9)
+        assert one.val_loss == pytest.approx(other.val_loss, rel=1e-9)
 
 
 SETTINGS = TrainSettings(epochs=6, lr=0.02)
