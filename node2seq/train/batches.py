@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.loader.utils import index_select
 from torch_geometric.sampler import NodeSamplerInput
 
+from node2seq.data.handover import take_rows
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
 from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
@@ -192,7 +192,7 @@ class _Rows:
         self._values = values
 
     def __call__(self, index: Tensor) -> Tensor:
-        return index_select(self._values, index)
+        return take_rows(self._values, index)
 
 
 class MiniBatches:
