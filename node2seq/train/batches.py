@@ -214,6 +214,7 @@ class MiniBatches:
         seed: int,
         processes: Processes,
     ) -> None:
+        assert settings.fanout is not None
         self._sampler = graph.sampler(settings.fanout, seed)
         share = (processes.rank, processes.size)
         self._apart = processes.size > 1 and processes.draws_own
@@ -246,10 +247,14 @@ class MiniBatches:
 def check_batches(model: nn.Module, settings: BatchSettings, carried: Mapping[str, Any]) -> None:
     """Refuse a network that cannot be trained on mini-batches, and a fanout that does not fit it."""
     check_parts(model, carried)
-    hops = hops_of_network(model)
-    if hops != len(settings.fanout):
-        shown = ",".join(map(str, settings.fanout))
-        numbers, reads = _count(len(settings.fanout), "number"), _count(hops, "hop")
+    hops, fanout = hops_of_network(model), settings.fanout
+    if fanout is None and not hops:
+        raise Node2SeqError(
+            f"mini-batches with {type(model).__name__}", "it reads no neighbours", "Train full batch"
+        )
+    if fanout is not None and hops != len(fanout):
+        shown = ",".join(map(str, fanout))
+        numbers, reads = _count(len(fanout), "number"), _count(hops, "hop")
         cure = f"Give one number for each hop, such as {','.join(['10'] * hops)}"
         raise Node2SeqError(
             f"fanout {shown}",
@@ -315,15 +320,42 @@ def hops_of_options(name: str, options: Any) -> int:
         return hops_of_network(MODELS[name].with_options(1, 1, options))
 
 
+def with_fanout(batches: BatchSettings, model: nn.Module, edges: int) -> BatchSettings:
+    """The mini-batches with a fanout, where nobody gave one: all neighbours, if the graph has few edges.
+
+    A batch is then no larger than a chunk of the exact pass after each epoch. What is drawn costs accuracy
+    where nodes have many neighbours: on Squirrel at a rate of 0.004, 46.9 % of the validation nodes are right
+    with 10 neighbours after 193 epochs, and 50.2 % with all after 100.
+
+    Args:
+        batches: What was asked for.
+        model: Reads so many hops.
+        edges: Those of the graph.
+    """
+    hops = hops_of_network(model)
+    if batches.fanout is not None or not hops:
+        return batches
+    return replace(batches, fanout=(-1 if edges <= CHUNK_EDGES else DEFAULT_FANOUT,) * hops)
+
+
 def default_batches(model: nn.Module) -> BatchSettings:
     """What is taken where nobody gave sizes."""
     return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
 
 
-def batches_in_words(batches: BatchSettings, processes: Processes, why: str) -> str:
-    """What to say of mini-batches: their sizes, and ``why`` they are there if nobody asked for them."""
-    fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout)
+def batches_in_words(batches: BatchSettings, lr: tuple[float, float], processes: Processes, why: str) -> str:
+    """What to say of mini-batches: their sizes, and ``why`` they are there if nobody asked for them.
+
+    Args:
+        batches: The sizes.
+        lr: The learning rate, and that of the full batch.
+        processes: Those that train together.
+        why: The reason, or nothing.
+    """
+    fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout or ())
     text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
+    if lr[0] != lr[1]:
+        text += f", learning rate {lr[0]:.2g} instead of {lr[1]:g}"
     if processes.size > 1:
         text += f", divided among {processes.size} processes"
     return f"{text} ({why})" if why else text
