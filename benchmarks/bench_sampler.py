@@ -14,11 +14,11 @@ from functools import partial
 import torch
 from script import Report, argument_parser
 from torch_geometric.data import Data
-from torch_geometric.loader.utils import index_select
 from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq.benchmarking.layers import Size, measured
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.data.handover import take_rows
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader
 from node2seq.errors import Node2SeqError
 
@@ -38,7 +38,7 @@ class Features:
 
     def __call__(self, batch: Data) -> Data:
         """The batch with them."""
-        batch.x = index_select(self.x, batch.n_id)  # a worker writes them to shared memory at once
+        batch.x = take_rows(self.x, batch.n_id)  # a worker writes them to shared memory at once
         return batch
 
 

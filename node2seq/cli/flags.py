@@ -183,7 +183,7 @@ class TrainFlags(GraphFlags):
     fanout: str | None = flag(
         None,
         "Neighbours drawn of each node, for each hop that the model reads: 10,10; -1 takes all.",
-        shown="10 for each hop",
+        shown="all of a graph of up to 1,048,576 edges, else 10 for each hop",
         panel=_BATCHES,
     )
     workers: int | None = flag(

@@ -18,10 +18,9 @@ from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-from node2seq.train.batches import DEFAULT_BATCH_SIZE, DEFAULT_FANOUT, hops_of_options
+from node2seq.train.batches import DEFAULT_BATCH_SIZE, hops_of_options
 from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.settings import BatchSettings, option_types, parse_setting
-from node2seq.train.stored import fanout_for_store
 
 _READING = (
     "source",
@@ -232,14 +231,17 @@ def _batches(
         return None
     hops = hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
     asked = None if given.fanout is None else parse(given.fanout, tuple[int, ...], "--fanout")
-    usual = fanout_for_store(hops) if on_disk and not is_baseline else DEFAULT_FANOUT
-    fanout = _first(asked, file.batches.fanout, usual)
-    fanout = (fanout,) * max(hops, 1) if isinstance(fanout, int) else check_fanout(fanout)
+    fanout = _first(asked, file.batches.fanout)
+    if fanout is not None:
+        fanout = (fanout,) * max(hops, 1) if isinstance(fanout, int) else check_fanout(fanout)
     if is_baseline:
         if not hops:
             return None
-        fanout = (*fanout, *fanout[-1:] * hops)[:hops]
-    return BatchSettings(batch_size, fanout, _first(given.workers, file.batches.workers, 0))
+        fanout = fanout and (*fanout, *fanout[-1:] * hops)[:hops]
+    # A rate from the command line is meant for these batches, one of a recipe or a search for the full batch.
+    names = () if is_baseline else (text.partition("=")[0].strip() for text in given.assignments)
+    scale_lr = _first(False if "lr" in names else None, file.batches.scale_lr, True)
+    return BatchSettings(batch_size, fanout, _first(given.workers, file.batches.workers, 0), scale_lr)
 
 
 def checked_metric(name: str) -> str:

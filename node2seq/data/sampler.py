@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
+from node2seq.data.handover import Handover
 from node2seq.errors import Node2SeqError
 from node2seq.ops.sampling import Array, draw, fastest_sampler, hop_key, node_words
 from node2seq.options import check_choice
@@ -284,7 +285,8 @@ def batch_loader(
     Args:
         sampler: Draws the neighbours.
         batches: The seed nodes.
-        read: Adds what the model reads to a batch, by its ``n_id`` and ``e_id``. Runs in the workers.
+        read: Adds what the model reads to a batch, by its ``n_id`` and ``e_id``. Runs in the workers. Rows
+            that :func:`node2seq.data.handover.take_rows` takes are written once.
         workers: Processes that draw and read batches beside this one; they stay alive between epochs.
         input_time: The time of each seed node.
     """
@@ -295,7 +297,7 @@ def batch_loader(
         sampler,
         input_nodes=batches.nodes,
         input_time=input_time,
-        transform=read,
+        transform=Handover(read) if workers else read,
         filter_per_worker=True,
         batch_sampler=batches,
         num_workers=workers,

@@ -67,9 +67,24 @@ class SparseRows:
         """Whether each of the values is."""
         return self.values.isfinite()
 
-    def to(self, dtype: torch.dtype) -> SparseRows:
-        """The same in another precision."""
-        return self if dtype == self.dtype else SparseRows(self.sequences, self.values.to(dtype))
+    def to(self, target: torch.dtype | torch.device) -> SparseRows:
+        """The same in another precision, or on another device."""
+        if target in (self.dtype, self.device):
+            return self
+        if isinstance(target, torch.dtype):
+            return SparseRows(self.sequences, self.values.to(target))
+        rows, index = self.sequences.rows, self.sequences.index.to(target)
+        rows = Rows(rows.ptr.to(target), rows.target.to(target))
+        return SparseRows(Sequences(rows, index, self.sequences.num_sources), self.values.to(target))
+
+    def take(self, rows: Tensor) -> SparseRows:
+        """Some rows of one run's matrix."""
+        ptr = self.sequences.rows.ptr
+        first, length = ptr[rows], ptr[rows + 1] - ptr[rows]
+        taken = Rows.from_lengths(length)
+        entry = torch.arange(taken.num_entries) + (first - taken.ptr[:-1])[taken.target]
+        index = self.sequences.index[entry]
+        return SparseRows(Sequences(taken, index, self.sequences.num_sources), self.values[entry])
 
     def to_dense(self) -> Tensor:
         """The matrix with its zeros."""

@@ -39,7 +39,7 @@ from node2seq.storage import (
 )
 from node2seq.train.measured import Calibration, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
-from node2seq.train.settings import BatchSettings, TrainSettings
+from node2seq.train.settings import BatchSettings, TrainSettings, with_own_rate
 from node2seq.train.task import Classification, MultiLabel, Task, task_from
 
 FORMAT = 1
@@ -130,6 +130,8 @@ class RunConfig:
         """Name the fields that make two runs differ; where the data lies and the device do not."""
         if other.batches is None:  # whatever fits
             other = replace(other, batches=self.batches)
+        elif other.batches.fanout is None and self.batches is not None:
+            other = replace(other, batches=replace(other.batches, fanout=self.batches.fanout))
         mine, theirs = (_deciding(config._plainest().as_dict()) for config in (self, other))
         return sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
 
@@ -241,8 +243,8 @@ class RunFolder:
     @cached_property
     def run(self) -> RunConfig:
         """The typed part of config.json."""
-        model = self.config["model"]
-        values = {"model": model.get("name"), "options": model.get("options"), **self.config["run"]}
+        model, run = self.config["model"], with_own_rate(self.config["run"])
+        values = {"model": model.get("name"), "options": model.get("options"), **run}
         return build(RunConfig, values, str(self.config_file))
 
     @cached_property

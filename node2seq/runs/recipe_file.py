@@ -25,11 +25,13 @@ class BatchTable:
         batch_size: Training nodes of a step; None: the full batch.
         fanout: Neighbours drawn of each node: one number for all hops, or one for each.
         workers: Processes that draw batches.
+        scale_lr: Whether the learning rate is that of the full batch, and is scaled to the batches.
     """
 
     batch_size: int | None = None
     fanout: int | tuple[int, ...] | None = None
     workers: int | None = None
+    scale_lr: bool | None = None
 
 
 @dataclass(frozen=True)

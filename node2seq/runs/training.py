@@ -50,6 +50,7 @@ from node2seq.train.batches import (
     check_processes,
     default_batches,
     full_batch_in_words,
+    with_fanout,
 )
 from node2seq.train.inputs import (
     check_divisible,
@@ -274,9 +275,11 @@ class Session:
         check_model_size(network, config.options, channels, edge_dim, nodes, self.device)
         torch.manual_seed(config.seed)
         model = network.with_options(*channels, config.options, edge_dim).to(self.device)
-        if config.batches is None and graph.store is not None:
-            config = replace(config, batches=batches_for_store(model))
-        elif config.batches is None and self.alone:
+        if graph.store is not None:
+            config = replace(config, batches=batches_for_store(model, config.batches))
+        elif config.batches is not None:
+            config = replace(config, batches=with_fanout(config.batches, model, graph.data.num_edges))
+        elif self.alone:
             config = self._with_batches_if_needed(config, model)
         if config.batches is None:
             check_divisible(self.processes)
@@ -451,7 +454,8 @@ class Session:
         if self.on_start is not None:
             of_runs = [text for run in trainer.runs for text in run.warnings]
             texts = tuple(dict.fromkeys(filter(None, [*self.graph.warnings, *of_runs, self._too_large])))
-            in_words = batches and batches_in_words(batches, self.processes, self._why_batches)
+            rates = trainer.runs[0].settings.lr, first.run.settings.lr
+            in_words = batches and batches_in_words(batches, rates, self.processes, self._why_batches)
             known = (self.home, first.run, self.graph, first.split, trainer.epoch, texts)
             self.on_start(RunStart(*known, in_words))
         return trainer

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.loader.utils import index_select
 from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq.data.graph import tensors_of
+from node2seq.data.handover import take_rows
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
 from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
@@ -23,9 +23,12 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.whole import Whole
 from node2seq.nn.models.network import Edges, Network, hops_of_network
 from node2seq.nn.models.registry import MODELS
+from node2seq.ops import SparseRows
 from node2seq.ops.sampling import Array
-from node2seq.train.inputs import edge_values
+from node2seq.train.inputs import edge_values, features_for
 from node2seq.train.settings import BatchSettings
+
+Features = Tensor | SparseRows
 
 # What networks call their edges' values, by the field of Edges.
 _FIELDS = {"edge_weight": "weight", "edge_attr": "attr", "edge_order": "order"}
@@ -49,7 +52,7 @@ class BatchGraph:
 
     colptr: Array
     row: Array
-    features: Callable[[Tensor], Tensor]
+    features: Callable[[Tensor], Features]
     carried: Mapping[str, Callable[[Tensor], Tensor]]
     whole: Whole
     edge_time: Array | None = None
@@ -67,10 +70,13 @@ class BatchGraph:
         edge_index, nodes, time = edge_index.cpu(), x.size(0), values.get("edge_order")
         colptr, row, edge_id = compressed(edge_index, nodes, time)
         loops = bool(getattr(model, "self_loops", True))
+        # On a GPU, each batch would need a plan of its own to multiply them.
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        features = features_for(model, x.cpu()) if on_cpu else x.cpu()
         return cls(
             colptr.numpy(),
             row.numpy(),
-            _Rows(x.cpu()),
+            features.take if isinstance(features, SparseRows) else _Rows(features),
             {name: _Rows(tensor[edge_id]) for name, tensor in values.items()},
             Whole.of(edge_index, nodes, values.get("edge_weight"), loops),
             None if time is None else time[edge_id].numpy(),
@@ -185,7 +191,7 @@ class _Rows:
         self._values = values
 
     def __call__(self, index: Tensor) -> Tensor:
-        return index_select(self._values, index)
+        return take_rows(self._values, index)
 
 
 class MiniBatches:
@@ -207,6 +213,7 @@ class MiniBatches:
         seed: int,
         processes: Processes,
     ) -> None:
+        assert settings.fanout is not None
         self._sampler = graph.sampler(settings.fanout, seed)
         share = (processes.rank, processes.size)
         self._apart = processes.size > 1 and processes.draws_own
@@ -217,7 +224,7 @@ class MiniBatches:
             read = partial(graph.read_share, rank=share[0], size=share[1])
         self._loader = batch_loader(self._sampler, self._order, read, workers=settings.workers)
 
-    def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Tensor]]:
+    def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Features]]:
         """Each batch and its features."""
         self._sampler.epoch = self._order.epoch = epoch
         if not self._apart:
@@ -239,10 +246,14 @@ class MiniBatches:
 def check_batches(model: nn.Module, settings: BatchSettings, carried: Mapping[str, Any]) -> None:
     """Refuse a network that cannot be trained on mini-batches, and a fanout that does not fit it."""
     check_parts(model, carried)
-    hops = hops_of_network(model)
-    if hops != len(settings.fanout):
-        shown = ",".join(map(str, settings.fanout))
-        numbers, reads = _count(len(settings.fanout), "number"), _count(hops, "hop")
+    hops, fanout = hops_of_network(model), settings.fanout
+    if fanout is None and not hops:
+        raise Node2SeqError(
+            f"mini-batches with {type(model).__name__}", "it reads no neighbours", "Train full batch"
+        )
+    if fanout is not None and hops != len(fanout):
+        shown = ",".join(map(str, fanout))
+        numbers, reads = _count(len(fanout), "number"), _count(hops, "hop")
         cure = f"Give one number for each hop, such as {','.join(['10'] * hops)}"
         raise Node2SeqError(
             f"fanout {shown}",
@@ -308,15 +319,42 @@ def hops_of_options(name: str, options: Any) -> int:
         return hops_of_network(MODELS[name].with_options(1, 1, options))
 
 
+def with_fanout(batches: BatchSettings, model: nn.Module, edges: int) -> BatchSettings:
+    """The mini-batches with a fanout, where nobody gave one: all neighbours, if the graph has few edges.
+
+    A batch is then no larger than a chunk of the exact pass after each epoch. What is drawn costs accuracy
+    where nodes have many neighbours: on Squirrel at a rate of 0.004, 46.9 % of the validation nodes are right
+    with 10 neighbours after 193 epochs, and 50.2 % with all after 100.
+
+    Args:
+        batches: What was asked for.
+        model: Reads so many hops.
+        edges: Those of the graph.
+    """
+    hops = hops_of_network(model)
+    if batches.fanout is not None or not hops:
+        return batches
+    return replace(batches, fanout=(-1 if edges <= CHUNK_EDGES else DEFAULT_FANOUT,) * hops)
+
+
 def default_batches(model: nn.Module) -> BatchSettings:
     """What is taken where nobody gave sizes."""
     return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
 
 
-def batches_in_words(batches: BatchSettings, processes: Processes, why: str) -> str:
-    """What to say of mini-batches: their sizes, and ``why`` they are there if nobody asked for them."""
-    fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout)
+def batches_in_words(batches: BatchSettings, lr: tuple[float, float], processes: Processes, why: str) -> str:
+    """What to say of mini-batches: their sizes, and ``why`` they are there if nobody asked for them.
+
+    Args:
+        batches: The sizes.
+        lr: The learning rate, and that of the full batch.
+        processes: Those that train together.
+        why: The reason, or nothing.
+    """
+    fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout or ())
     text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
+    if lr[0] != lr[1]:
+        text += f", learning rate {lr[0]:.2g} instead of {lr[1]:g}"
     if processes.size > 1:
         text += f", divided among {processes.size} processes"
     return f"{text} ({why})" if why else text

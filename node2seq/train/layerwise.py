@@ -9,6 +9,7 @@ for each node are kept: what each layer gave, and one input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ class _Replay:
 
 @torch.no_grad()
 def infer_by_layers(
-    call: Callable[[Tensor, Edges], Tensor],
+    call: Callable[[Any, Edges], Tensor],
     graph: BatchGraph,
     device: torch.device,
     processes: Processes | None = None,
@@ -90,7 +91,7 @@ class _Own:
 
 
 def _run_to_next_layer(
-    call: Callable[[Tensor, Edges], Tensor],
+    call: Callable[[Any, Edges], Tensor],
     own: _Own,
     device: torch.device,
     done: Sequence[Tensor],
@@ -122,7 +123,7 @@ def _run_layer(layer: nn.Module, table: Tensor | None, own: _Own, device: torch.
     for nodes in own.chunks():
         part = graph.around(nodes, hops_of(layer)).to(device)
         n_id = part.n_id.cpu()
-        x = graph.features(n_id) if table is None else table[n_id]
+        x: Any = graph.features(n_id) if table is None else table[n_id]
         rows = convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
         if out is None:
             out = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)

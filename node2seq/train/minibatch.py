@@ -6,6 +6,7 @@ worked out exactly, layer by layer.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq.environment import Processes
 from node2seq.nn.models.network import Network
-from node2seq.train.batches import BatchGraph, MiniBatches, check_batches, check_processes
+from node2seq.train.batches import BatchGraph, MiniBatches, check_batches, check_processes, with_fanout
 from node2seq.train.inputs import SplitLike, check_features, edge_values, graph_tensors
 from node2seq.train.layerwise import infer_by_layers
 from node2seq.train.progress import BatchProgress, OnBatch
@@ -30,7 +31,7 @@ class BatchTrainer(Trainer):
         data: See :class:`Trainer`.
         split: The nodes of the run.
         settings: How it is trained. What views disagree about is counted on the nodes of a batch.
-        batches: The sizes of the batches.
+        batches: The sizes of the batches, and whether the learning rate is scaled by them.
         seed: What is drawn is a function of it, the epoch and the nodes.
         processes: Those that train this run together, each with its share of every batch. Their losses and
             steps are those of one process up to rounding.
@@ -52,7 +53,9 @@ class BatchTrainer(Trainer):
         check_batches(model, batches, edge_values(model, data))
         check_processes(model, self._processes)
         self._processes.copy_first_(model.state_dict().values())
+        settings = replace(settings, lr=batches.lr(settings.lr, split.train.numel()))
         super().__init__(model, data, [split], [settings], capture=False)
+        batches = with_fanout(batches, model, self._graph.row.size)
         train = self._ids(self.runs[0].nodes["train"]).cpu()
         self._batches = MiniBatches(self._graph, train, batches, seed, self._processes)
 

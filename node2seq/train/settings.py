@@ -16,6 +16,9 @@ from node2seq.train.metrics import METRIC_TITLES
 
 OptimizerName = Literal["adam", "nadam"]
 
+# Of the full batch's learning rate, what small batches take at least.
+_LEAST_OF_LR = 0.1
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -119,20 +122,51 @@ class BatchSettings:
     Args:
         batch_size: Training nodes of a step.
         fanout: How many neighbours are drawn of each node, for each hop that the network reads; −1: all.
+            None: all of a graph with few edges, 10 of a larger one.
         workers: Processes that draw batches beside the one that trains. They change no result.
+        scale_lr: Whether the learning rate of the settings is that of the full batch, and a step on a part of
+            the training nodes takes a smaller one; see :meth:`lr`.
     """
 
     batch_size: int
-    fanout: tuple[int, ...]
+    fanout: tuple[int, ...] | None = None
     workers: int = 0
+    scale_lr: bool = True
 
     def __post_init__(self) -> None:
         check_batch_size(self.batch_size)
-        object.__setattr__(self, "fanout", check_fanout(self.fanout))
+        if self.fanout is not None:
+            object.__setattr__(self, "fanout", check_fanout(self.fanout))
         if self.workers < 0:
             raise Node2SeqError(
                 f"workers={self.workers}", "there cannot be fewer than none", "Give 0 or more"
             )
+
+    def lr(self, full: float, nodes: int) -> float:
+        """The learning rate of a step: that of the full batch times a batch's share of the training nodes.
+
+        The gradient of fewer nodes is noisier, and Adam takes steps of the same length whatever the noise. At
+        the rate of the full batch they keep the loss up: on Squirrel, in batches of 512 of 3,120 nodes with
+        all neighbours, it is 1.08 after 100 epochs, instead of 0.84 of the full batch. In proportion to the
+        share, the steps of an epoch go as far as the one of the full batch, and it is 0.80. A tenth is the
+        least: a rate that falls with the size of the graph would end at nothing.
+
+        Args:
+            full: The rate of the full batch.
+            nodes: How many nodes are trained on.
+        """
+        share = min(self.batch_size / max(nodes, 1), 1.0)
+        return full * max(share, _LEAST_OF_LR) if self.scale_lr else full
+
+
+def with_own_rate(run: Any) -> Any:
+    """A run as it was written to a file. Earlier versions, which say nothing, did not scale the rate."""
+    if not isinstance(run, Mapping):
+        return run
+    found = {**run, **({"baseline": with_own_rate(run["baseline"])} if "baseline" in run else {})}
+    if isinstance(run.get("batches"), Mapping):
+        found["batches"] = {"scale_lr": False, **run["batches"]}
+    return found
 
 
 #: The source of whatever was searched for.

@@ -7,7 +7,7 @@ measured as they are trained on: with as many neighbours as the batches draw, th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -42,9 +42,10 @@ def fanout_for_store(hops: int) -> tuple[int, ...]:
     return (min(DEFAULT_FANOUT, round(_NODES_PER_SEED ** (1 / max(hops, 1)))),) * max(hops, 1)
 
 
-def batches_for_store(model: nn.Module) -> BatchSettings:
-    """The mini-batches of a graph on disk where nobody gave sizes."""
-    return BatchSettings(DEFAULT_BATCH_SIZE, fanout_for_store(hops_of_network(model)))
+def batches_for_store(model: nn.Module, asked: BatchSettings | None) -> BatchSettings:
+    """The mini-batches of a graph on disk, with the sizes that nobody gave."""
+    asked = asked or BatchSettings(DEFAULT_BATCH_SIZE)
+    return replace(asked, fanout=asked.fanout or fanout_for_store(hops_of_network(model)))
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def infer_by_batches(
         processes: Those that the batches are divided among; each ends with the rows of all nodes.
     """
     processes = processes or Processes()
+    assert batches.fanout is not None
     sampler = graph.sampler(batches.fanout, seed)
     sampler.epoch = _MEASURED
     chunks = torch.arange(nodes.numel()).split(batches.batch_size)
@@ -154,6 +156,7 @@ class StoreTrainer(BatchTrainer):
         *,
         row_normalize: bool = False,
     ) -> None:
+        batches = batches_for_store(model, batches)
         parts = split_parts(split, torch.device("cpu"))
         check_split(parts, store.y)
         self.nodes = torch.cat(list(parts.values())).sort().values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from node2seq.runs import training
+from node2seq.runs.folder import RunFolder
 from node2seq.train import inputs
 
 SMALL = ("--epochs", 4, "--set", "hidden_channels=8")
@@ -23,10 +25,12 @@ BATCHES = ("--batch-size", 6, "--fanout", "4,3,2")
 def test_train_evaluate_and_predict_in_batches(cli, tmp_path: Path):
     done = cli("train", "karate", *SMALL, *BATCHES, "--baseline", "gcn", "--out", "run")
     assert done.status == 0, done.err
-    assert "mini-batches of 6 nodes, neighbours by hop: 4, 3, 2" in done.out
-    assert "mini-batches of 6 nodes, neighbours by hop: 4, 3\n" in done.out  # the GCN reads two hops
+    for hops in ("4, 3, 2", "4, 3"):  # the GCN reads two
+        words = rf"mini-batches of 6 nodes, neighbours by hop: {hops}, learning rate \S+ instead of 0.01\n"
+        assert re.search(words, done.out)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["run"]["batches"] == {"batch_size": 6, "fanout": [4, 3, 2], "workers": 0}
+    asked = {"batch_size": 6, "fanout": [4, 3, 2], "workers": 0, "scale_lr": True}
+    assert config["run"]["batches"] == asked
     final = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     evaluated = cli("evaluate", "run", "--json").json
     assert evaluated["test"]["accuracy"] == final["metrics"]["test"]["accuracy"]
@@ -39,6 +43,25 @@ def test_train_evaluate_and_predict_in_batches(cli, tmp_path: Path):
     )
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "two")]
     assert weights[0] == weights[1]
+
+
+def test_a_run_of_an_earlier_version_keeps_its_learning_rate(cli, tmp_path: Path):
+    flags = ("train", "karate", *SMALL, *BATCHES, "--set", "lr=0.02", "--baseline", "gcn", "--out", "run")
+    done = cli(*flags)
+    assert done.status == 0, done.err
+    assert "neighbours by hop: 4, 3, 2\n" in done.out  # a rate of the command line is kept
+    assert "neighbours by hop: 4, 3, learning rate" in done.out
+    file = tmp_path / "run" / "config.json"
+    config = json.loads(file.read_text())
+    for run in (config["run"], config["run"]["baseline"]):
+        del run["batches"]["scale_lr"]
+    file.write_text(json.dumps(config))
+    read = RunFolder(tmp_path / "run").run
+    assert read.batches is not None
+    assert read.baseline is not None
+    assert read.baseline.batches is not None
+    assert not read.batches.scale_lr
+    assert not read.baseline.batches.scale_lr
 
 
 def test_nothing_is_written_of_batches_that_are_not_there(cli, tmp_path: Path):

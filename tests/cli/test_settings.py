@@ -187,6 +187,18 @@ def test_a_data_set_keeps_its_recipe(tmp_path: Path):
     assert (config.model, config.options.num_layers) == ("residual-node2seq", 4)
 
 
+def test_a_learning_rate_from_the_command_line_is_that_of_the_batches():
+    given = TrainFlags(name="karate", batch_size=8, baseline="gcn", assignments=("lr=0.02",))
+    config = make_config(given, RecipeFile())
+    assert config.batches is not None
+    assert config.baseline is not None
+    assert config.baseline.batches is not None
+    assert (config.settings.lr, config.batches.scale_lr) == (0.02, False)
+    assert config.baseline.batches.scale_lr  # its rate is that of its recipe
+    other = make_config(replace(given, assignments=("dropout=0.2",)), RecipeFile()).batches
+    assert other == BatchSettings(8, None, 0, scale_lr=True)  # the fanout depends on the graph
+
+
 def test_a_file_can_ask_for_mini_batches(tmp_path: Path):
     file = tmp_path / "batches.toml"
     file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = [4, 3, 2]\nworkers = 1\n")
@@ -201,6 +213,8 @@ def test_a_file_can_ask_for_mini_batches(tmp_path: Path):
     file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = 4\n")
     given = TrainFlags(config=file)
     assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4))
+    file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = 4\nscale_lr = false\n")
+    assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4), scale_lr=False)
     file.write_text("[source]\nname = 'karate'\n[batches]\nfanout = 4\n")
     with pytest.raises(Node2SeqError, match="this is training on the full batch"):
         make_config(given, read_file(given))

@@ -56,6 +56,17 @@ def test_drops_what_is_dropped_of_the_whole_matrix(dtype, whole_rows, nodes, p, 
     assert torch.equal(again.to_dense(), ops.counter_dropout(expected, p, seed, step, 2, nodes))
 
 
+def test_rows_that_are_taken_are_those_of_the_matrix():
+    x, rows = words(), torch.tensor([7, 3, 0, 39, 7])  # an empty one, and one twice
+    taken = sparse(x).take(rows)
+    assert torch.equal(taken.to_dense(), x[rows])
+    weight = torch.randn(4, COLUMNS, dtype=torch.float64)
+    torch.testing.assert_close(taken.times(weight), x[rows] @ weight.t())
+    assert taken.to(torch.device("cpu")) is taken
+    elsewhere = taken.to(torch.device("meta"))
+    assert elsewhere.device.type == elsewhere.sequences.rows.ptr.device.type == "meta"
+
+
 @pytest.mark.parametrize("large", [False, True])  # on a CPU: written in PyTorch alone, or compiled loops
 @pytest.mark.parametrize("weights", ["one", "of each run"])
 @pytest.mark.parametrize("features", ["shared", "of each run"])

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from node2seq import MODELS, Node2SeqError
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.registry import make_network
+from node2seq.ops import SparseRows
 from node2seq.train import batches
 from node2seq.train.batches import BatchGraph, check_parts
 from node2seq.train.layerwise import infer_by_layers
@@ -77,6 +78,20 @@ def test_layer_by_layer_equals_the_whole_pass(case):
         hidden = network.embed(data.x, data.edge_index, **values)
     torch.testing.assert_close(by_layers(network, data), expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(by_layers(network, data, network.embed), hidden, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_without_their_zeros_give_the_same(name):
+    data, columns = graph(), 80
+    data.x = torch.zeros(NODES, columns, dtype=torch.float64)
+    data.x[torch.arange(NODES), torch.arange(NODES) % columns] = 1.5
+    torch.manual_seed(0)
+    network = make_network(name, columns, 4, {"hidden_channels": 8}).double().eval()
+    features = BatchGraph.of(network, data).features(torch.arange(3, 9))
+    assert isinstance(features, SparseRows) == getattr(network, "reads_sparse_rows", False)
+    with torch.no_grad():
+        expected = network(data.x, data.edge_index)
+    torch.testing.assert_close(by_layers(network, data), expected, rtol=0, atol=1e-10)
 
 
 def test_chunks_cover_all_nodes_and_are_bounded(monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from node2seq import MODELS, Node2SeqError
 from node2seq.data import Split
 from node2seq.nn.models.network import Network, hops_of_network
 from node2seq.nn.models.registry import make_network
-from node2seq.train import BatchSettings, Fitter, TrainSettings, evaluate, fit, predict
-from node2seq.train.batches import BatchGraph
+from node2seq.ops import SparseRows
+from node2seq.train import BatchSettings, Fitter, TrainSettings, batches, evaluate, fit, predict
+from node2seq.train.batches import BatchGraph, with_fanout
 
 NODES, FEATURES, CLASSES = 90, 6, 3
 
@@ -58,6 +60,26 @@ def test_one_batch_of_everything_is_the_full_batch(name, data, split):
     assert full.best.epoch == batched.best.epoch
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_features_of_few_values_train_as_the_full_batch_does(data, split, workers):
+    x = torch.zeros(NODES, 60, dtype=torch.float64)
+    x[torch.arange(NODES), 20 * data.y + torch.arange(NODES) % 20] = 2.0
+    words = Data(x=x, edge_index=data.edge_index, y=data.y)
+    settings, made = TrainSettings(epochs=3), {"hidden_channels": 8, "input_dropout": 0.5}
+
+    def model() -> Network:
+        torch.manual_seed(0)
+        return make_network("residual-node2seq", 60, CLASSES, made).double()
+
+    assert isinstance(BatchGraph.of(model(), words).features(torch.arange(4)), SparseRows)
+    hops = hops_of_network(model())
+    full = fit(model(), words, split, settings)
+    batched = fit(model(), words, split, settings, batches=BatchSettings(50, (-1,) * hops, workers))
+    for one, other in zip(full.history, batched.history, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-9)
+        assert one.val_loss == pytest.approx(other.val_loss, rel=1e-9)
+
+
 SETTINGS = TrainSettings(epochs=6, lr=0.02)
 BATCHES = BatchSettings(16, (4, 4, 4))
 
@@ -85,6 +107,31 @@ def test_a_resumed_run_ends_with_the_same_bits(data, split, workers):
         model.state_dict().items(), undisturbed.state_dict().values(), strict=True
     ):
         assert torch.equal(value, other), key
+
+
+def test_the_learning_rate_is_scaled_by_a_batch_s_share(data, split):
+    batches = BatchSettings(512, (10, 10))
+    assert batches.lr(0.01, 2048) == pytest.approx(0.0025)
+    assert batches.lr(0.01, 100) == 0.01
+    assert batches.lr(0.01, 10**9) == pytest.approx(0.001)  # the least
+    assert BatchSettings(512, (10, 10), scale_lr=False).lr(0.01, 2048) == 0.01
+    scaled, plain = network(), network()
+    fit(scaled, data, split, replace(SETTINGS, epochs=2), batches=BATCHES)
+    given = replace(SETTINGS, epochs=2, lr=SETTINGS.lr * (16 / 50))
+    fit(plain, data, split, given, batches=replace(BATCHES, scale_lr=False))
+    for (name, value), other in zip(scaled.state_dict().items(), plain.state_dict().values(), strict=True):
+        assert torch.equal(value, other), name
+
+
+def test_without_a_fanout_small_graphs_are_read_whole(data, split, monkeypatch):
+    asked, given = BatchSettings(16), BatchSettings(16, (-1, -1, -1))
+    both = [fit(network(), data, split, SETTINGS, batches=one) for one in (asked, given)]
+    assert both[0].history == both[1].history
+    monkeypatch.setattr(batches, "CHUNK_EDGES", data.num_edges - 1)
+    assert with_fanout(asked, network(), data.num_edges).fanout == (10, 10, 10)
+    assert with_fanout(BATCHES, network(), data.num_edges) == BATCHES
+    with pytest.raises(Node2SeqError, match="MLP: it reads no neighbours"):
+        fit(network("mlp"), data, split, SETTINGS, batches=asked)
 
 
 @pytest.mark.slow
