@@ -316,7 +316,7 @@ class Node2SeqConv(RankLayer):
         dtype = ops.storage_dtype(x_src)
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
         with ops.full_precision(x_src.device):
-            key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
+            key = ops.project(self.lin, x_src, self.backend)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, *values, edge_order)
             weight = self.tap_matrices()
@@ -392,7 +392,7 @@ class Node2SeqConv(RankLayer):
     def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size) -> Tensor:
         """The targets' projections; of targets without features, zeros that nothing depends on."""
         if x_dst is not None:
-            return ops.project(self.lin_dst or self.lin, x_dst)
+            return ops.project(self.lin_dst or self.lin, x_dst, self.backend)
         targets = None if size is None else size[self._target]
         if targets is None:
             targets = edge_index.size(0) if is_sparse(edge_index) else key.size(-2)

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
+from node2seq.ops.native.products import ONE_SUM, multiply, multiply_transposed
 from node2seq.ops.native.runtime import Scratch, layout_of, run
 from node2seq.ops.sequences import Layout, Sequences
 
@@ -41,13 +42,11 @@ def _convolve(
     x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The readout, its winners, and the taps as one matrix, [C, (K + 1) * D]."""
-    plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
+    plan, (*_, kernel_size, _, channels) = layout.plan, weight.shape
     # One product projects for every tap and for the own rows.
     taps = torch.cat([*weight.unbind(-3), *([] if root is None else [root.mT])], dim=-1)
     projected = Scratch((x.size(0), taps.size(-1) // channels, channels), x.dtype)
-    product = torch.bmm if runs else torch.mm
-    by_run = projected.tensor.view(*runs, -1, taps.size(-1))
-    product(x.view(*runs, -1, x.size(-1)) if runs else x, taps, out=by_run)
+    multiply(x, taps, projected.tensor.view(-1, taps.size(-1)), longest=ONE_SUM)
     out = x.new_empty(plan.rows.num_rows, channels)
     winner = torch.empty_like(out, dtype=plan.dtype)
     added = x.new_empty(0, channels) if bias is None else bias.view(-1, channels)
@@ -88,12 +87,12 @@ class _ConvolveMax(torch.autograd.Function):
         runs, products = taps.shape[:-2], taps.size(-1) // grad.size(-1)
         grad = grad.contiguous()
         table = _under_winners(grad, winner, ctx.layout, ctx.kernel_size, products)
-        by_run = table.tensor.view(*runs, -1, taps.size(-1))
+        by_row = table.tensor.view(-1, taps.size(-1))
         grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
-            grad_x = (by_run @ taps.mT).view(x.shape)
+            grad_x = multiply(by_row, taps, transposed=True)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
+            grad_taps = multiply_transposed(x, by_row, runs.numel()).view(taps.shape)
             grad_weight, grad_root = split_taps(grad_taps, products, ctx.kernel_size)
         grad_bias = grad.view(*runs, -1, grad.size(-1)).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None
