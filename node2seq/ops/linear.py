@@ -11,6 +11,7 @@ GCN layers take over neighbours, forward and backward, for one run or for R.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.parameter import UninitializedParameter
 
 from node2seq.ops import eager
-from node2seq.ops.dispatch import NATIVE_DTYPES, compiled_loops, fastest_for, is_transformed
+from node2seq.ops.dispatch import NATIVE_DTYPES, fastest_for
 from node2seq.ops.dropout import counter_dropout
 from node2seq.ops.plan_cache import PLANS
 from node2seq.ops.sequences import MOST_ENTRIES, Root, Rows, Sequences
@@ -31,8 +32,8 @@ _LARGEST_SHARE = 0.1
 # Products run over a row in one go: over longer ones they lose more than twice what a convolution loses, so
 # that long rows are cut into parts.
 _LONGEST_ROW = 64
-# Of so many channels PyTorch's product in float32, too, is one sum: it has the bits of the loops' product.
-_WIDEST_FOR_LOOPS = 192
+# So many terms are added up in one go, unless there are fewer rows or columns than that.
+_ONE_SUM, _FEW = 192, 16
 # So many rows tell dense features from others before all of them are looked at.
 _PROBED_ROWS = 1000
 
@@ -174,20 +175,18 @@ def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
         lin.initialize_parameters(lin, (x,))
 
 
-def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: str = "eager") -> Tensor:
+def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: Any = None) -> Tensor:
     """A linear map, in float32 or better; each run's rows lie behind each other.
 
     Args:
         lin (torch_geometric.nn.Linear): The map.
         x (torch.Tensor or SparseRows): What it is applied to.
-        backend (str): The user's choice; loops are left alone by those who chose others.
+        backend (module, optional): One that may have a product of its own.
     """
     initialize(lin, x)
     if x.dtype == lin.weight.dtype and x.dtype in NATIVE_DTYPES:
-        if backend in ("auto", "native") and _is_for_loops(lin, x):
-            loops = compiled_loops()
-            if loops is not None:
-                return loops.linear(x, lin.weight)
+        if hasattr(backend, "linear") and _has_the_same_bits(lin, x):
+            return backend.linear(x, lin.weight)
         return apply(lin, x).contiguous()
     dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
@@ -196,13 +195,13 @@ def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: str
     return functional_call(lin, wide, (dense(x).to(dtype),)).contiguous()
 
 
-def _is_for_loops(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> bool:
-    """Whether compiled loops give the bits of PyTorch's own product, and sooner."""
-    is_dense = isinstance(x, Tensor) and x.layout == torch.strided and x.device.type == "cpu"
-    if not is_dense or x.dtype != torch.float32 or torch.compiler.is_compiling() or is_transformed():
+def _has_the_same_bits(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> bool:
+    """Whether PyTorch's own product is a sum over all channels in order too: so orders do not change."""
+    if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype != torch.float32:
         return False
-    is_narrow = lin.weight.dim() == 2 and lin.weight.size(1) <= _WIDEST_FOR_LOOPS
-    return is_narrow and lin.bias is None and is_plain_linear(lin)
+    if lin.bias is not None or lin.weight.dim() != 2 or not is_plain_linear(lin):
+        return False
+    return lin.weight.size(1) <= _ONE_SUM and min(lin.weight.size(0), x.size(-2)) >= _FEW
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from node2seq.ops.sorting import stable_order
+
 # Kernels number entries with 32 bits.
 MOST_ENTRIES = 2**31 - 2**16
 # Rows are sorted and searched in groups of similar length, each padded to the group's width. Two widths per
@@ -21,6 +23,8 @@ MOST_ENTRIES = 2**31 - 2**16
 _WIDTH_STEPS = (1.0, 1.5)
 # A graph of so few entries, padding included, is one group: each group costs the time of some twenty calls.
 _FEW_ENTRIES = 2**15
+
+_is_warned = False
 
 
 class Rows:
@@ -115,7 +119,8 @@ class Sequences:
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
-        return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
+        index = self.index.index_select(0, order)
+        return Sequences(self.rows, index, self.num_sources, origin=(self, order))
 
     def with_sources(self, index: Tensor) -> Sequences:
         """Sequences of the same lengths with other sources."""
@@ -170,10 +175,9 @@ class Sequences:
         original, order = self.origin or (self, None)
         if order is not None:
             source_ptr, entries = original.transposed
-            where = torch.empty_like(order)
-            where[order] = torch.arange(order.numel(), device=order.device)
-            return source_ptr, where[entries]
-        entries = self.index.argsort(stable=True)
+            numbers = torch.arange(order.numel(), device=order.device)
+            return source_ptr, torch.empty_like(order).scatter_(0, order, numbers).index_select(0, entries)
+        entries = stable_order(self.index, self.num_sources)
         length = torch.bincount(self.index, minlength=self.num_sources)
         return torch.cat([length.new_zeros(1), length.cumsum(0)]), entries
 
@@ -190,9 +194,7 @@ class Sequences:
     @cached_property
     def pattern(self) -> Tensor:
         """The entries as the pattern of a sparse matrix, [N, M], for sampled products."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        with _without_first_warnings():
             return torch.sparse_csr_tensor(
                 self.rows.ptr,
                 self.index,
@@ -200,6 +202,20 @@ class Sequences:
                 (self.rows.num_rows, self.num_sources),
                 check_invariants=False,
             )
+
+
+@contextmanager
+def _without_first_warnings() -> Iterator[None]:
+    """PyTorch warns of sparse matrices once in a process, which are nothing new here."""
+    global _is_warned
+    if _is_warned:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        yield
+    _is_warned = True
 
 
 def multiply(x: Tensor, weight: Tensor) -> Tensor:

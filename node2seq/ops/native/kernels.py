@@ -28,6 +28,8 @@ _COUNTED = 96
 # Rows lie anywhere in memory: they are asked for so many entries before they are needed.
 _AHEAD = 8
 _CACHE_LINE = 64
+# A table of so many bytes is near anyway.
+_NEAR_BYTES = 2**22
 # What a product works out at a time fills the registers: so many rows, vectors in a row, bytes in a vector.
 _HAS_LONG_VECTORS = binding.get_host_cpu_features().get("avx512f", False)
 _TILE_ROWS, _TILE_VECTORS, _VECTOR = (4, 4, 64) if _HAS_LONG_VECTORS else (6, 2, 32)
@@ -553,20 +555,33 @@ def arrange(
     own = np.empty(longest, key.dtype)
     items, spare_items = np.empty(longest, place.dtype), np.empty(longest, place.dtype)
     numbers = np.empty(longest, place.dtype)
+    bits, nan_key = score.view(keys.dtype), -(1 << (8 * keys.itemsize - 1))
     for e in range(longest):
         numbers[e] = e
     for i in range(first, last):
         start, end = ptr[i], ptr[i + 1]
         count = end - start
-        sources, at = index[start:end], place[start:end]
         for e in range(start, end):
             _fetch(key, index[min(e + _AHEAD, index.size - 1)])
             score[e] = _dot(query[i], key[index[e]])
-        _to_keys(score[start:end], keys[:count])
-        if count <= _COUNTED and _count_smaller(keys[:count], at):
+        # No slices on the way of most rows, which are short: each would count references to its array.
+        for e in range(count):
+            score[start + e] += 0  # turns −0.0 into +0.0
+            is_number = score[start + e] == score[start + e]
+            keys[e] = ~_mirrored(bits, start + e) if is_number else nan_key
+        if count <= _COUNTED:
+            total = 0
             for e in range(count):
-                ranked[start + at[e]] = sources[e]
-            continue
+                key_here, smaller = keys[e], 0
+                for other in range(count):
+                    smaller += keys[other] < key_here
+                place[start + e] = smaller
+                total += smaller
+            if total == count * (count - 1) // 2:  # all of them differ
+                for e in range(count):
+                    ranked[start + place[start + e]] = index[start + e]
+                continue
+        sources, at = index[start:end], place[start:end]
         for e in range(count):
             items[e] = e
         _sort(keys[:count], items[:count], spare_keys[:count], spare_items[:count], at)
@@ -914,10 +929,11 @@ def window_max(
     ring = np.empty((kernel_size, channels), projected.dtype)
     best, at = np.empty(channels, projected.dtype), np.empty(channels, winner.dtype)
     per_run = out.shape[0] // max(bias.shape[0], 1)
+    is_far = projected.size * projected.itemsize > _NEAR_BYTES
     for i in range(first, last):
         start, length = ptr[i], ptr[i + 1] - ptr[i]
         windows = max(length - kernel_size + 1, 1)
-        if i + 1 < last:
+        if is_far and i + 1 < last:
             following = ptr[i + 2] - ptr[i + 1]
             for q in range(min(following, _AHEAD)):
                 windows_there = max(following - kernel_size + 1, 1)
@@ -925,8 +941,13 @@ def window_max(
         for c in range(channels):
             best[c] = 0
             at[c] = 0
-        for q in range(length):
-            if q + _AHEAD < length:
+        if windows == 1:  # as most have in small graphs
+            for q in range(min(length, kernel_size)):
+                node = nodes[start + q]
+                for c in range(channels):
+                    best[c] += projected[node, q, c]
+        for q in range(length if windows > 1 else 0):
+            if is_far and q + _AHEAD < length:
                 _fetch_taps(kernel_size, projected, nodes[start + q + _AHEAD], q + _AHEAD, windows)
             node = nodes[start + q]
             low = max(0, q - windows + 1)
@@ -949,7 +970,7 @@ def window_max(
                     better = (not new <= old) & (old == old)
                     best[c] = new if better else old
                     at[c] = p if better else at[c]
-            elif p == 0 or q == length - 1:
+            elif p == 0:
                 for c in range(channels):
                     best[c] = ring[0, c]
         for c in range(channels):

@@ -10,8 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
-from node2seq.ops.native.products import ONE_SUM, multiply, multiply_transposed
-from node2seq.ops.native.runtime import Scratch, layout_of, run
+from node2seq.ops.native.runtime import ONE_SUM, Scratch, gradient_of_taps, layout_of, multiply, run
 from node2seq.ops.sequences import Layout, Sequences
 
 # As many channels as fill a cache line: two threads never write to the same one.
@@ -84,39 +83,24 @@ class _ConvolveMax(torch.autograd.Function):
         ctx: Any, grad: Tensor, _grad_winner: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, taps, winner = ctx.saved_tensors
-        runs, products = taps.shape[:-2], taps.size(-1) // grad.size(-1)
-        grad = grad.contiguous()
-        table = _under_winners(grad, winner, ctx.layout, ctx.kernel_size, products)
+        layout, plan, runs, channels = ctx.layout, ctx.layout.plan, taps.shape[:-2], grad.size(-1)
+        products, grad = taps.size(-1) // channels, grad.contiguous()
+        # The gradient of the projected rows, [M, K, D], or with a root [M, K + 1, D].
+        table = Scratch((plan.num_sources, products, channels), grad.dtype)
+        given = (ctx.kernel_size, grad, winner, plan.ptr)
+        if plan.rows.num_entries >= _LONG_SEQUENCES * plan.rows.num_rows:
+            table.tensor.zero_()
+            blocks = range((channels + _CHANNELS - 1) // _CHANNELS + 1)
+            run(kernels.window_max_scatter, blocks, *given, layout.index, _CHANNELS, table.tensor)
+        else:
+            by_source = plan.transposed
+            walk = (by_source.ptr, by_source.target, by_source.entry, layout.place)
+            run(kernels.window_max_gather, by_source.cuts, *given, *walk, table.tensor)
         by_row = table.tensor.view(-1, taps.size(-1))
         grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
             grad_x = multiply(by_row, taps, transposed=True)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_taps = multiply_transposed(x, by_row, runs.numel()).view(taps.shape)
-            grad_weight, grad_root = split_taps(grad_taps, products, ctx.kernel_size)
-        grad_bias = grad.view(*runs, -1, grad.size(-1)).sum(-2) if ctx.needs_input_grad[3] else None
+            grad_weight, grad_root = gradient_of_taps(x, by_row, runs, products, ctx.kernel_size)
+        grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None
-
-
-def _under_winners(grad: Tensor, winner: Tensor, layout: Layout, kernel_size: int, products: int) -> Scratch:
-    """The gradient of the projected rows, [M, K, D], or with a root [M, K + 1, D]."""
-    plan, channels = layout.plan, grad.size(-1)
-    table = Scratch((plan.num_sources, products, channels), grad.dtype)
-    given = (kernel_size, grad, winner, plan.ptr)
-    if plan.rows.num_entries >= _LONG_SEQUENCES * plan.rows.num_rows:
-        table.tensor.zero_()
-        blocks = range((channels + _CHANNELS - 1) // _CHANNELS + 1)
-        run(kernels.window_max_scatter, blocks, *given, layout.index, _CHANNELS, table.tensor)
-        return table
-    by_source = plan.transposed
-    walk = (by_source.ptr, by_source.target, by_source.entry, layout.place)
-    run(kernels.window_max_gather, by_source.cuts, *given, *walk, table.tensor)
-    return table
-
-
-def split_taps(table: Tensor, products: int, kernel_size: int) -> tuple[Tensor, Tensor | None]:
-    """A gradient [C, products * D] as that of the taps, [K, C, D], and that of the root, [D, C], if any."""
-    by_product = table.unflatten(-1, (products, -1)).transpose(-3, -2)
-    if products == kernel_size:
-        return by_product, None
-    return by_product[..., :kernel_size, :, :], by_product[..., kernel_size, :, :].mT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -11,9 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
-from node2seq.ops.native.products import multiply, multiply_transposed
-from node2seq.ops.native.runtime import Scratch, layout_of, run
-from node2seq.ops.native.window_max import split_taps
+from node2seq.ops.native.runtime import Scratch, gradient_of_taps, layout_of, multiply, run
 from node2seq.ops.sequences import Layout, Sequences
 
 
@@ -93,9 +90,7 @@ class _ConvolveSum(torch.autograd.Function):
             taps = taps.unflatten(-2, (products, -1)).mT.flatten(-3, -2)
             grad_x = multiply(by_row, taps)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_taps = multiply_transposed(x, by_row, math.prod(runs))
-            grad_taps = grad_taps.view(*runs, x.size(-1), products * channels)
-            grad_weight, grad_root = split_taps(grad_taps, products, ctx.readout[0])
+            grad_weight, grad_root = gradient_of_taps(x, by_row, runs, products, ctx.readout[0])
         del table, by_row
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None, None
