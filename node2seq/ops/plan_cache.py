@@ -14,8 +14,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import compiled_loops, fused_kernels, is_tracing
 from node2seq.ops.edge_values import find_entry_of_edge
-from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences, lasting
-from node2seq.ops.sorting import ascending
+from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences, ascending, lasting
 
 Value = TypeVar("Value")
 # Where a tensor's values lie: its memory, the place in there, and its form.

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-
-from node2seq.ops.sorting import stable_order
 
 # Kernels number entries with 32 bits.
 MOST_ENTRIES = 2**31 - 2**16
@@ -224,6 +223,28 @@ def multiply(x: Tensor, weight: Tensor) -> Tensor:
         return x @ weight
     runs = weight.size(0)
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
+
+
+# On a CPU whole numbers are sorted by NumPy, which has no branches to mispredict: 2,880 numbers that it has
+# not seen before take it 7 µs, and PyTorch 100.
+
+
+def ascending(numbers: Tensor) -> Tensor:
+    """Whole numbers in ascending order."""
+    if numbers.device.type != "cpu":
+        return numbers.sort().values
+    return torch.from_numpy(np.sort(numbers.numpy()))
+
+
+def stable_order(numbers: Tensor, end: int) -> Tensor:
+    """The places of whole numbers from 0 to ``end - 1`` in ascending order; equal ones stay as they stand."""
+    places = numbers.numel().bit_length()
+    if numbers.device.type != "cpu" or end.bit_length() + places > 63:
+        return numbers.argsort(stable=True)
+    packed = (numbers.numpy() << places) + np.arange(numbers.numel())
+    packed.sort()
+    packed &= (1 << places) - 1
+    return torch.from_numpy(packed)
 
 
 def lasting() -> AbstractContextManager[object]:

@@ -12,8 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.eager.aggregate import bag_sum, split_bags_once
-from node2seq.ops.sequences import Rows, Sequences, multiply
-from node2seq.ops.sorting import stable_order
+from node2seq.ops.sequences import Rows, Sequences, multiply, stable_order
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
 _WINDOWS_PER_BLOCK = 2**14
@@ -28,7 +27,7 @@ _SHORT_SEQUENCES, _FEW_ENTRIES = 4, 2**15
 
 def convolve_max(
     x: Tensor, weight: Tensor, sequences: Sequences, *, with_winner: bool = True
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Any]:
     """Equations 5 and 6 with the largest window per channel; see :func:`reference.convolve_max`.
 
     Winners that nobody asks for, and no gradient depends on, are not looked for where that is quicker.

@@ -35,7 +35,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops import dropout
-from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
 from node2seq.ops.sequences import Convolution, Layout, Positions, Ranking, Rows, Sequences, lasting
 
@@ -233,14 +232,7 @@ def gradient_of_taps(
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Rows times the transposed weight, [..., C] by [D, C], to [..., D]."""
-    if is_recorded(x, weight):
-        return _Linear.apply(x, weight)  # pyright: ignore[reportReturnType]
-    return _linear(x, weight)
-
-
-def _linear(x: Tensor, weight: Tensor) -> Tensor:
-    out = multiply(x.contiguous().view(-1, x.size(-1)), weight, transposed=True, longest=ONE_SUM)
-    return out.view(*x.shape[:-1], weight.size(0))
+    return _Linear.apply(x, weight)  # pyright: ignore[reportReturnType]
 
 
 class _Linear(torch.autograd.Function):
@@ -249,7 +241,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _linear(x, weight)
+        out = multiply(x.contiguous().view(-1, x.size(-1)), weight, transposed=True, longest=ONE_SUM)
+        return out.view(*x.shape[:-1], weight.size(0))
 
     @staticmethod
     @once_differentiable
