@@ -6,7 +6,6 @@ from node2seq.ops.compiled import TracedSequences
 from node2seq.ops.dispatch import (
     BACKEND_NAMES,
     BACKENDS,
-    NATIVE_DTYPES,
     check_backend,
     choose_backend,
     is_exporting,
@@ -37,7 +36,6 @@ from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, 
 __all__ = [
     "BACKENDS",
     "BACKEND_NAMES",
-    "NATIVE_DTYPES",
     "PLANS",
     "Candidates",
     "Convolution",

@@ -22,13 +22,12 @@ and may have functions that take several of these steps at once:
 ``score_and_rank``      from features to a :class:`node2seq.ops.sequences.Ranking`
 ``select``              the whole non-local selection, to a :class:`node2seq.ops.sequences.Ranking` too
 ``drop``                counter-based dropout
-``linear``              rows times one weight matrix, with the bits of PyTorch's product
 ======================  ==================================================================================
 
 The convolutions of a backend with ``ADDS_ROOT`` take the weights of the own features and the bias, and
 ``convolve_sum`` whether the mean is asked for: equations 5 to 7 in one step, for graphs whose sources are
 their targets. A backend with ``CHOOSES_DTYPE`` takes the ``dtype`` of what its convolutions multiply and
-gather; the ``convolve_max`` of one with ``SKIPS_WINNERS`` takes whether winners are asked for.
+gather.
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are

@@ -115,7 +115,6 @@ def convolve(
     root: Root | None = None,
     edges: EdgeValues | None = None,
     dtype: torch.dtype = torch.float32,
-    with_winner: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """Equations 5 and 6, and with a root equation 7 where sources are targets.
 
@@ -127,7 +126,6 @@ def convolve(
         root (Root, optional): What the own rows are multiplied with, and the bias that is added.
         edges (EdgeValues, optional): What edges carry; without a root.
         dtype (torch.dtype): Of what is multiplied and gathered, where the backend can choose.
-        with_winner (bool): Whether the winners of a maximum are asked for; some backends do less without.
 
     Returns:
         The readout, [N, D] or [R, N, D], and of a maximum the winning window of each channel, [R * N, D].
@@ -137,7 +135,7 @@ def convolve(
     if edges is not None and edges.changes_rows:  # each position has a row of its own
         x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
-    how: dict[str, Any] = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
+    how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
     flat, shape, own = x.flatten(0, -2), (*x.shape[:-2], -1, weight.size(-1)), ()
     if weight.dtype != x.dtype:
         weight = weight.to(x.dtype)
@@ -146,8 +144,6 @@ def convolve(
             root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
         own = root if getattr(backend, "ADDS_ROOT", False) else ()
     if readout == "max":
-        if getattr(backend, "SKIPS_WINNERS", False):
-            how["with_winner"] = with_winner
         out, winner = backend.convolve_max(flat, weight, layout, *own, **how)
     elif own:
         out = backend.convolve_sum(flat, weight, layout, *own, is_mean=readout == "mean", **how)

@@ -11,7 +11,6 @@ GCN layers take over neighbours, forward and backward, for one run or for R.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,8 +31,6 @@ _LARGEST_SHARE = 0.1
 # Products run over a row in one go: over longer ones they lose more than twice what a convolution loses, so
 # that long rows are cut into parts.
 _LONGEST_ROW = 64
-# So many terms are added up in one go, unless there are fewer rows or columns than that.
-_ONE_SUM, _FEW = 192, 16
 # So many rows tell dense features from others before all of them are looked at.
 _PROBED_ROWS = 1000
 
@@ -175,33 +172,16 @@ def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
         lin.initialize_parameters(lin, (x,))
 
 
-def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: Any = None) -> Tensor:
-    """A linear map, in float32 or better; each run's rows lie behind each other.
-
-    Args:
-        lin (torch_geometric.nn.Linear): The map.
-        x (torch.Tensor or SparseRows): What it is applied to.
-        backend (module, optional): One that may have a product of its own.
-    """
+def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
+    """A linear map, in float32 or better; each run's rows lie behind each other."""
     initialize(lin, x)
     if x.dtype == lin.weight.dtype and x.dtype in NATIVE_DTYPES:
-        if hasattr(backend, "linear") and _has_the_same_bits(lin, x):
-            return backend.linear(x, lin.weight)
         return apply(lin, x).contiguous()
     dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
     if is_plain_linear(lin):
         return linear(x.to(dtype), wide["weight"], wide.get("bias")).contiguous()
     return functional_call(lin, wide, (dense(x).to(dtype),)).contiguous()
-
-
-def _has_the_same_bits(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> bool:
-    """Whether PyTorch's own product is a sum over all channels in order too: so orders do not change."""
-    if not isinstance(x, Tensor) or x.layout != torch.strided or x.dtype != torch.float32:
-        return False
-    if lin.bias is not None or lin.weight.dim() != 2 or not is_plain_linear(lin):
-        return False
-    return lin.weight.size(1) <= _ONE_SUM and min(lin.weight.size(0), x.size(-2)) >= _FEW
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -14,7 +14,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import compiled_loops, fused_kernels, is_tracing
 from node2seq.ops.edge_values import find_entry_of_edge
-from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences, ascending, lasting
+from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences, lasting
 
 Value = TypeVar("Value")
 # Where a tensor's values lie: its memory, the place in there, and its form.
@@ -254,12 +254,11 @@ def build_sequences(
             key = torch.where(source == target, dropped, key)
         loops = torch.arange(min(num_sources, num_targets), device=source.device)
         key = torch.cat([key, loops * span + loops])
+    key = key.sort().values
     if is_tracing():
-        key = key.sort().values
         key, ptr = _rows_of_fixed_size(key, span, num_targets, merge_duplicates)
         target = key // span
     else:
-        key = ascending(key)
         if merge_duplicates:
             key = key.unique_consecutive()
         elif add_self_loops:

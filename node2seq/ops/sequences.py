@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
@@ -22,8 +21,6 @@ MOST_ENTRIES = 2**31 - 2**16
 _WIDTH_STEPS = (1.0, 1.5)
 # A graph of so few entries, padding included, is one group: each group costs the time of some twenty calls.
 _FEW_ENTRIES = 2**15
-
-_is_warned = False
 
 
 class Rows:
@@ -118,8 +115,7 @@ class Sequences:
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
-        index = self.index.index_select(0, order)
-        return Sequences(self.rows, index, self.num_sources, origin=(self, order))
+        return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
 
     def with_sources(self, index: Tensor) -> Sequences:
         """Sequences of the same lengths with other sources."""
@@ -174,9 +170,10 @@ class Sequences:
         original, order = self.origin or (self, None)
         if order is not None:
             source_ptr, entries = original.transposed
-            numbers = torch.arange(order.numel(), device=order.device)
-            return source_ptr, torch.empty_like(order).scatter_(0, order, numbers).index_select(0, entries)
-        entries = stable_order(self.index, self.num_sources)
+            where = torch.empty_like(order)
+            where[order] = torch.arange(order.numel(), device=order.device)
+            return source_ptr, where[entries]
+        entries = self.index.argsort(stable=True)
         length = torch.bincount(self.index, minlength=self.num_sources)
         return torch.cat([length.new_zeros(1), length.cumsum(0)]), entries
 
@@ -193,7 +190,9 @@ class Sequences:
     @cached_property
     def pattern(self) -> Tensor:
         """The entries as the pattern of a sparse matrix, [N, M], for sampled products."""
-        with _without_first_warnings():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
             return torch.sparse_csr_tensor(
                 self.rows.ptr,
                 self.index,
@@ -203,48 +202,12 @@ class Sequences:
             )
 
 
-@contextmanager
-def _without_first_warnings() -> Iterator[None]:
-    """PyTorch warns of sparse matrices once in a process, which are nothing new here."""
-    global _is_warned
-    if _is_warned:
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
-        yield
-    _is_warned = True
-
-
 def multiply(x: Tensor, weight: Tensor) -> Tensor:
     """Rows times one weight matrix, or, for R runs as one disjoint union, each run's rows times its own."""
     if weight.dim() == 2:
         return x @ weight
     runs = weight.size(0)
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
-
-
-# On a CPU whole numbers are sorted by NumPy, which has no branches to mispredict: 2,880 numbers that it has
-# not seen before take it 7 µs, and PyTorch 100.
-
-
-def ascending(numbers: Tensor) -> Tensor:
-    """Whole numbers in ascending order."""
-    if numbers.device.type != "cpu":
-        return numbers.sort().values
-    return torch.from_numpy(np.sort(numbers.numpy()))
-
-
-def stable_order(numbers: Tensor, end: int) -> Tensor:
-    """The places of whole numbers from 0 to ``end - 1`` in ascending order; equal ones stay as they stand."""
-    places = numbers.numel().bit_length()
-    if numbers.device.type != "cpu" or end.bit_length() + places > 63:
-        return numbers.argsort(stable=True)
-    packed = (numbers.numpy() << places) + np.arange(numbers.numel())
-    packed.sort()
-    packed &= (1 << places) - 1
-    return torch.from_numpy(packed)
 
 
 def lasting() -> AbstractContextManager[object]:

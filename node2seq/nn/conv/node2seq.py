@@ -303,16 +303,12 @@ class Node2SeqConv(RankLayer):
         if self.order == "edge" or not is_bare(edge_index, edge_weight, edge_attr, edge_order, self.lin_edge):
             values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
             edge_order = check_edge_order(edge_index, edge_order, self.order)
-        carries = values[0] is not None or values[1] is not None or edge_order is not None
+        carries = any(value is not None for value in (*values, edge_order))
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
         # Single messages: for an explainer, a hook, or a message of a subclass's own.
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
-        # Features of 16 bits are projected to more, and what runs then depends on that.
-        backend = self.backend
-        if x_src.dtype in ops.NATIVE_DTYPES:
-            backend = ops.choose_backend(backend, x_src)
         # Own features that are rows of the key go into the same product as the convolution.
         has_ranks = self.readout == "ranks"
         fuses = is_plain and is_shared and self.root == "projected" and not carries and not has_ranks
@@ -320,8 +316,8 @@ class Node2SeqConv(RankLayer):
         dtype = ops.storage_dtype(x_src)
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
         with ops.full_precision(x_src.device):
-            key = ops.project(self.lin, x_src, backend)  # eq. 1: X̄ = X W1, [M, D]
-            query = key if is_shared else self._query(x_dst, key, edge_index, size, backend)  # [N, D]
+            key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
+            query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, *values, edge_order)
             weight = self.tap_matrices()
             ranks = winner = None
@@ -331,10 +327,9 @@ class Node2SeqConv(RankLayer):
                 out = self._convolve_ranks(*given, dtype, None if is_plain else edge_index)
                 ranking = ranks.ranking
             else:
-                ranking = self._rank(query, key, sequences, edges, then, backend)  # eqs. 2 to 4: their order
+                ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
                 if is_plain:  # eqs. 5 and 6
-                    how = (self.readout, root, edges, dtype, return_trace)
-                    out, winner = ops.convolve(key, weight, ranking, *how)
+                    out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges, dtype)
                 else:
                     given = (query, key, weight, ranking, self.readout, edges)
                     out, winner = self.convolve_messages(edge_index, *given)
@@ -355,7 +350,6 @@ class Node2SeqConv(RankLayer):
         sequences: ops.Sequences,
         edges: ops.EdgeValues | None,
         then: ops.Convolution | None,
-        backend: Any,
     ) -> ops.Ranking:
         return ops.rank(
             query,
@@ -370,7 +364,7 @@ class Node2SeqConv(RankLayer):
             seed=self.order_seed,
             edges=edges,
             then=then,
-            backend=backend,
+            backend=self.backend,
         )
 
     def _ranks(
@@ -386,7 +380,7 @@ class Node2SeqConv(RankLayer):
         """How much of each neighbour stands at each rank: soft, or all of it at its place in the order."""
         if self.soft:
             return self._soft_ranks(x_src, x_dst, query, key, sequences, edges, edge_attr)
-        ranking = self._rank(query, key, sequences, edges, None, self.backend)
+        ranking = self._rank(query, key, sequences, edges, None)
         return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
 
     def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
@@ -395,10 +389,10 @@ class Node2SeqConv(RankLayer):
             out = out + ops.project(self.lin_root, own)
         return ops.add_bias(out, self.bias)
 
-    def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size, backend: Any) -> Tensor:
+    def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size) -> Tensor:
         """The targets' projections; of targets without features, zeros that nothing depends on."""
         if x_dst is not None:
-            return ops.project(self.lin_dst or self.lin, x_dst, backend)
+            return ops.project(self.lin_dst or self.lin, x_dst)
         targets = None if size is None else size[self._target]
         if targets is None:
             targets = edge_index.size(0) if is_sparse(edge_index) else key.size(-2)

@@ -12,11 +12,7 @@ from node2seq.ops.eager.ranks import convolve_ranks, pair_scores, soft_ranks
 from node2seq.ops.eager.window_max import convolve_max
 from node2seq.ops.eager.window_sum import convolve_sum
 
-# Where nobody asks for the winners of a maximum, they are not looked for.
-SKIPS_WINNERS = True
-
 __all__ = [
-    "SKIPS_WINNERS",
     "aggregate",
     "attention",
     "convolve_max",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from node2seq.ops import reference
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Sequences
 
-# So few entries are sorted all at once. Row, score and place fit into one number of 63 bits then.
-_FEW_ENTRIES = 2**15 - 1
+# So few entries are sorted all at once.
+_FEW_ENTRIES = 2**15
 
 
 def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
@@ -67,28 +66,14 @@ def score_and_rank(
     On a CPU it is seen whether scores tie at all before it is asked who goes first there.
     """
     scores, rows, order = score(query, key, sequences), sequences.rows, None
-    is_few = rows.num_entries <= _FEW_ENTRIES and rows.num_rows <= _FEW_ENTRIES
-    if scores.device.type == "cpu" and scores.dtype == torch.float32 and is_few:
-        order = _order_without_ties(scores, sequences)
+    if not key.is_cuda and scores.dtype == torch.float32 and rows.num_entries <= _FEW_ENTRIES:
+        packed, order = _rows_and_scores(scores, sequences).sort()
+        if bool((packed[1:] == packed[:-1]).any()):
+            order = None
     if order is None:
         order = rank(scores, precedence((key * key).sum(-1)), sequences)
     ranked = sequences.reorder(order)
     return Ranking(sequences, ranked, lambda: Positions(ranked.index, scores[order], order))
-
-
-def _order_without_ties(scores: Tensor, sequences: Sequences) -> Tensor | None:
-    """The order of few entries on a CPU by row and score; nothing if any scores tie.
-
-    Row, score and place are packed into one whole number, so that sorted numbers tell their places.
-    """
-    places = scores.numel().bit_length()
-    packed = _rows_and_scores(scores, sequences).numpy()
-    packed <<= places
-    packed += np.arange(packed.size)
-    packed.sort()
-    order = packed & ((1 << places) - 1)
-    packed >>= places
-    return None if (packed[1:] == packed[:-1]).any() else torch.from_numpy(order)
 
 
 def _descending(scores: Tensor) -> Tensor:

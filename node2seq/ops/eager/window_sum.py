@@ -6,62 +6,19 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.eager.aggregate import bag_sum, split_bags, split_bags_once
 from node2seq.ops.sequences import Sequences, multiply
 
-# Where sequences have so many entries on average, and the graph so many in all, each tap is summed by itself:
-# the steps between take longer than what they save.
-_SHORT_SEQUENCES, _FEW_ENTRIES = 4, 2**15
-
 
 def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
     """Equations 5 and 6 with the sum over windows; see :func:`reference.convolve_sum`."""
     kernel_size, channels = weight.size(-3), weight.size(-1)
-    rows = sequences.rows
-    is_short = not x.is_cuda and rows.num_entries <= min(_SHORT_SEQUENCES * rows.num_rows, _FEW_ENTRIES)
-    function = _ShortWindowSum if is_short else _WindowSum
-    summed: Any = function.apply(x, sequences, kernel_size)
+    summed = _WindowSum.apply(x, sequences, kernel_size)
     taps = weight.reshape(*weight.shape[:-3], kernel_size * x.size(-1), channels)
-    return multiply(summed.flatten(1), taps)
-
-
-class _ShortWindowSum(torch.autograd.Function):
-    """What each tap meets over all windows, [N, K, C]: P_t = Σ x[q] over t ≤ q < t + o_i, as it stands."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, sequences: Sequences, kernel_size: int) -> Tensor:
-        ctx.sequences, ctx.kernel_size = sequences, kernel_size
-        sums = _short_sums(x, sequences, kernel_size)
-        return sums.view(-1, kernel_size, x.size(-1))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # Position q lies under the taps t for which window q − t exists.
-        sequences, kernel_size = ctx.sequences, ctx.kernel_size
-        rows = sequences.rows
-        source_ptr, entries = sequences.transposed
-        target = rows.target.index_select(0, entries)
-        taps = torch.arange(kernel_size, device=grad.device)
-        window = (entries - rows.ptr.index_select(0, target))[:, None] - taps
-        is_one = (window >= 0) & (window < rows.windows(kernel_size).index_select(0, target)[:, None])
-        pair = is_one.view(-1).nonzero().view(-1)
-        at = (target[:, None] * kernel_size + taps).view(-1).index_select(0, pair)
-        before = F.pad(is_one.sum(1).cumsum(0), (1, 0)).index_select(0, source_ptr)
-        return bag_sum(grad.reshape(-1, grad.size(-1)), at, split_bags(before)), None, None
-
-
-def _short_sums(x: Tensor, sequences: Sequences, kernel_size: int) -> Tensor:
-    """The sum of each tap of each row, [N * K, C]."""
-    rows = sequences.rows
-    start, end = rows.ptr[:-1, None], rows.ptr[1:, None]
-    first = torch.minimum(start + torch.arange(kernel_size, device=x.device), end)
-    last = torch.minimum(first + rows.windows(kernel_size)[:, None], end)
-    return _range_sum(x, sequences.index, first.view(-1), last.view(-1))
+    return multiply(summed.flatten(1), taps)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _WindowSum(torch.autograd.Function):
@@ -119,12 +76,11 @@ class _WindowSum(torch.autograd.Function):
 
 def _range_sum(x: Tensor, index: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """The sum of ``x[index[first:last]]`` for every pair of bounds."""
-    length = (last - first).clamp_(min=0)
-    ptr = F.pad(length.cumsum(0), (1, 0))
-    # How much further on in the sequences than in the bags each bag begins.
-    offset = torch.repeat_interleave(first - ptr[:-1], length)
-    entry = offset.add_(torch.arange(offset.numel(), device=x.device))
-    return bag_sum(x, index.index_select(0, entry), split_bags(ptr))
+    length = (last - first).clamp(min=0)
+    ptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    owner = torch.repeat_interleave(torch.arange(length.numel(), device=x.device), length)
+    entry = torch.arange(owner.numel(), device=x.device) - ptr[owner] + first[owner]
+    return bag_sum(x, index[entry], split_bags(ptr))
 
 
 def _running_sums(x: Tensor, index: Tensor, start: Tensor, places: Iterable[int]) -> list[Tensor]:

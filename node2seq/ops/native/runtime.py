@@ -9,8 +9,7 @@ edges of its sequences are sorted by two sorts that count: first by source, then
 
 Products run on the threads too. A sum runs over its terms in order, a long one in parts of 64 that are then
 added up: its bits depend neither on the threads nor on the number of rows, and it loses no more digits than
-PyTorch's does. What orders follow from is summed in one go up to 192 terms, as PyTorch does it in float32:
-those bits are the same.
+PyTorch's does. The projection that the order follows from is PyTorch's own, whatever the backend.
 
 Counter-based dropout runs on the threads alone, in one pass: words, choice and scale together, and no mask is
 kept for the backward.
@@ -32,7 +31,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from node2seq.ops import dropout
 from node2seq.ops.native import kernels
@@ -63,7 +61,7 @@ _MOST_PARTS = 64
 # So many multiplications are worth handing over to another thread: about 30 µs of work.
 _TERMS_PER_PART = 2**22
 _MOST_SUMS = 16
-# So many terms PyTorch adds up in one go, and more than that in parts.
+# So many terms of a product whose largest values are sought are added up in one go, as PyTorch does it.
 ONE_SUM = 192
 # What rows of features are cut into, for threads to take the next when they are done with one.
 _FEATURE_PARTS = 16
@@ -228,33 +226,6 @@ def gradient_of_taps(
     if products == kernel_size:
         return by_product, None
     return by_product[..., :kernel_size, :, :], by_product[..., kernel_size, :, :].mT
-
-
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Rows times the transposed weight, [..., C] by [D, C], to [..., D]."""
-    return _Linear.apply(x, weight)  # pyright: ignore[reportReturnType]
-
-
-class _Linear(torch.autograd.Function):
-    """Keeps what it was given."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        out = multiply(x.contiguous().view(-1, x.size(-1)), weight, transposed=True, longest=ONE_SUM)
-        return out.view(*x.shape[:-1], weight.size(0))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight = ctx.saved_tensors
-        grad = grad.contiguous().view(-1, grad.size(-1))
-        grad_x = grad_weight = None
-        if ctx.needs_input_grad[0]:
-            grad_x = multiply(grad, weight).view(x.shape)
-        if ctx.needs_input_grad[1]:
-            grad_weight = multiply_transposed(grad, x.contiguous().view(-1, x.size(-1)))[0]
-        return grad_x, grad_weight
 
 
 def build(

@@ -2,11 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
-import torch_geometric.nn
 from torch import Tensor
-
-from node2seq import Node2SeqConv, ops
 
 products = pytest.importorskip("node2seq.ops.native.runtime", reason="numba is not installed")
 
@@ -58,46 +54,3 @@ def test_bits_depend_neither_on_threads_nor_on_other_rows(monkeypatch: pytest.Mo
         assert torch.equal(products.multiply_transposed(x, y), expected[1])
     for rows in (1, 6, 777):
         assert torch.equal(products.multiply(x[:rows], matrix), expected[0][:rows])
-
-
-@pytest.mark.parametrize("shape", [(30, 20), (2, 30, 20)])
-def test_linear_and_its_gradients(shape: tuple[int, ...]):
-    """Rows that lie anyhow in memory."""
-    torch.manual_seed(0)
-    x = torch.randn(*shape[:-2], shape[-1], shape[-2]).mT.requires_grad_()
-    weight = torch.randn(12, shape[-1], requires_grad=True)
-    grad = torch.randn(*shape[:-1], 12)
-    results = []
-    for multiply in (products.linear, F.linear):
-        out = multiply(x, weight)
-        results.append([out.detach(), *torch.autograd.grad(out, [x, weight], grad)])
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected)
-    with torch.no_grad():
-        assert torch.equal(products.linear(x, weight), results[0][0])
-
-
-def test_projections_by_loops_have_the_bits_of_pytorch():
-    """And are left to PyTorch where they would not, or where somebody listens."""
-    conv, x = Node2SeqConv(32, 20), torch.randn(40, 32)
-    native = ops.choose_backend("native", x)
-    before = products.RUNS["multiply"]
-
-    def is_by_loops(lin: torch_geometric.nn.Linear, x: Tensor, backend: object = native) -> bool:
-        nonlocal before
-        assert torch.equal(ops.project(lin, x, backend), lin(x))
-        last, before = before, products.RUNS["multiply"]
-        return before > last
-
-    assert is_by_loops(conv.lin, x)
-    assert is_by_loops(conv.lin, x.repeat(2, 1, 1))
-    assert not is_by_loops(conv.lin, x, ops.eager)
-    assert not is_by_loops(conv.lin, x, None)
-    assert not is_by_loops(conv.lin, x[:3])
-    assert not is_by_loops(Node2SeqConv(32, 4).lin, x)
-    assert not is_by_loops(Node2SeqConv(300, 20).lin, torch.randn(40, 300))
-    assert not is_by_loops(Node2SeqConv(32, 20).lin.double(), x.double())
-    seen = []
-    conv.lin.register_forward_hook(lambda *given: seen.append(given))
-    assert not is_by_loops(conv.lin, x)
-    assert len(seen) == 2
