@@ -7,6 +7,10 @@ as PyTorch would use: a forked process starts its own, and callers share them.
 A plan is built once for each graph. It has rows of 32 bits, cuts of even work, and the transposed graph. The
 edges of its sequences are sorted by two sorts that count: first by source, then by target.
 
+Products run on the threads too. A sum runs over its terms in order, a long one in parts of 64 that are then
+added up: its bits depend neither on the threads nor on the number of rows, and it loses no more digits than
+PyTorch's does. The projection that the order follows from is PyTorch's own, whatever the backend.
+
 Counter-based dropout runs on the threads alone, in one pass: words, choice and scale together, and no mask is
 kept for the backward.
 """
@@ -54,6 +58,11 @@ _NO_KEYS = {torch.float32: np.empty(0, np.int32), torch.float64: np.empty(0, np.
 # Work is cut so that a part is worth handing over, and that there are enough parts to even out.
 _ENTRIES_PER_PART = 2**13
 _MOST_PARTS = 64
+# So many multiplications are worth handing over to another thread: about 30 µs of work.
+_TERMS_PER_PART = 2**22
+_MOST_SUMS = 16
+# So many terms of a product whose largest values are sought are added up in one go, as PyTorch does it.
+ONE_SUM = 192
 # What rows of features are cut into, for threads to take the next when they are done with one.
 _FEATURE_PARTS = 16
 
@@ -151,6 +160,72 @@ def _leave(memory: Tensor) -> None:
             break
         dropped = _kept.pop(oldest, None)
         total -= 0 if dropped is None else dropped.numel()
+
+
+def multiply(
+    x: Tensor,
+    matrix: Tensor,
+    out: Tensor | None = None,
+    *,
+    transposed: bool = False,
+    longest: int = 0,
+) -> Tensor:
+    """Rows times a matrix, or each run's rows times its own, [M, K] by [K, N] or [R, K, N], to [M, N].
+
+    Args:
+        x (torch.Tensor): The rows, one after the other in memory.
+        matrix (torch.Tensor): What they are multiplied with.
+        out (torch.Tensor, optional): Where the result goes.
+        transposed (bool): Whether the matrix is given as [N, K] or [R, N, K].
+        longest (int): So many terms are added up in one go.
+    """
+    rows, columns = x.size(0), matrix.size(-2 if transposed else -1)
+    if out is None:
+        out = x.new_empty(rows, columns)
+    parts = _parts(x.numel() * columns)
+    cuts = [rows * part // parts for part in range(parts + 1)]
+    by_run = matrix.contiguous().view(-1, *matrix.shape[-2:])
+    run(kernels.multiply, cuts, x, by_run, transposed, longest, out)
+    return out
+
+
+def multiply_transposed(x: Tensor, y: Tensor, runs: int = 1) -> Tensor:
+    """The sum over rows of their outer products, [M, K] and [M, N] to [R, K, N] for the rows of R runs.
+
+    Parts of the rows have a sum each. How many there are depends on the shapes alone.
+    """
+    parts = _parts(x.numel() * y.size(-1) // runs)
+    out = x.new_empty(runs * parts, x.size(-1), y.size(-1))
+    run(kernels.multiply_transposed, range(runs * parts + 1), x, y, out)
+    if parts == 1:
+        return out
+    first, *others = out.view(runs, parts, *out.shape[1:]).unbind(1)
+    for other in others:
+        first += other
+    return first
+
+
+def _parts(terms: int) -> int:
+    return max(min(terms // _TERMS_PER_PART, _MOST_SUMS), 1)
+
+
+def gradient_of_taps(
+    x: Tensor, table: Tensor, runs: Sequence[int], products: int, kernel_size: int
+) -> tuple[Tensor, Tensor | None]:
+    """What the taps get back, [K, C, D], and the root, [D, C], if there is one more product than taps.
+
+    Args:
+        x (torch.Tensor): The rows that were multiplied, [M, C].
+        table (torch.Tensor): The gradients of all their products, [M, products * D].
+        runs (sequence): How many runs there are, or nothing for one.
+        products (int): By how many matrices each row was multiplied.
+        kernel_size (int): How many of them are taps.
+    """
+    found = multiply_transposed(x, table, math.prod(runs)).view(*runs, x.size(-1), products, -1)
+    by_product = found.transpose(-3, -2)
+    if products == kernel_size:
+        return by_product, None
+    return by_product[..., :kernel_size, :, :], by_product[..., kernel_size, :, :].mT
 
 
 def build(

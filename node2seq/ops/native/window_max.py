@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, layout_of, run
+from node2seq.ops.native.runtime import ONE_SUM, Scratch, gradient_of_taps, layout_of, multiply, run
 from node2seq.ops.sequences import Layout, Sequences
 
 # As many channels as fill a cache line: two threads never write to the same one.
@@ -41,13 +41,11 @@ def _convolve(
     x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The readout, its winners, and the taps as one matrix, [C, (K + 1) * D]."""
-    plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
+    plan, (*_, kernel_size, _, channels) = layout.plan, weight.shape
     # One product projects for every tap and for the own rows.
     taps = torch.cat([*weight.unbind(-3), *([] if root is None else [root.mT])], dim=-1)
     projected = Scratch((x.size(0), taps.size(-1) // channels, channels), x.dtype)
-    product = torch.bmm if runs else torch.mm
-    by_run = projected.tensor.view(*runs, -1, taps.size(-1))
-    product(x.view(*runs, -1, x.size(-1)) if runs else x, taps, out=by_run)
+    multiply(x, taps, projected.tensor.view(-1, taps.size(-1)), longest=ONE_SUM)
     out = x.new_empty(plan.rows.num_rows, channels)
     winner = torch.empty_like(out, dtype=plan.dtype)
     added = x.new_empty(0, channels) if bias is None else bias.view(-1, channels)
@@ -85,39 +83,24 @@ class _ConvolveMax(torch.autograd.Function):
         ctx: Any, grad: Tensor, _grad_winner: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, taps, winner = ctx.saved_tensors
-        runs, products = taps.shape[:-2], taps.size(-1) // grad.size(-1)
-        grad = grad.contiguous()
-        table = _under_winners(grad, winner, ctx.layout, ctx.kernel_size, products)
-        by_run = table.tensor.view(*runs, -1, taps.size(-1))
+        layout, plan, runs, channels = ctx.layout, ctx.layout.plan, taps.shape[:-2], grad.size(-1)
+        products, grad = taps.size(-1) // channels, grad.contiguous()
+        # The gradient of the projected rows, [M, K, D], or with a root [M, K + 1, D].
+        table = Scratch((plan.num_sources, products, channels), grad.dtype)
+        given = (ctx.kernel_size, grad, winner, plan.ptr)
+        if plan.rows.num_entries >= _LONG_SEQUENCES * plan.rows.num_rows:
+            table.tensor.zero_()
+            blocks = range((channels + _CHANNELS - 1) // _CHANNELS + 1)
+            run(kernels.window_max_scatter, blocks, *given, layout.index, _CHANNELS, table.tensor)
+        else:
+            by_source = plan.transposed
+            walk = (by_source.ptr, by_source.target, by_source.entry, layout.place)
+            run(kernels.window_max_gather, by_source.cuts, *given, *walk, table.tensor)
+        by_row = table.tensor.view(-1, taps.size(-1))
         grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
-            grad_x = (by_run @ taps.mT).view(x.shape)
+            grad_x = multiply(by_row, taps, transposed=True)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
-            grad_weight, grad_root = split_taps(grad_taps, products, ctx.kernel_size)
-        grad_bias = grad.view(*runs, -1, grad.size(-1)).sum(-2) if ctx.needs_input_grad[3] else None
+            grad_weight, grad_root = gradient_of_taps(x, by_row, runs, products, ctx.kernel_size)
+        grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None
-
-
-def _under_winners(grad: Tensor, winner: Tensor, layout: Layout, kernel_size: int, products: int) -> Scratch:
-    """The gradient of the projected rows, [M, K, D], or with a root [M, K + 1, D]."""
-    plan, channels = layout.plan, grad.size(-1)
-    table = Scratch((plan.num_sources, products, channels), grad.dtype)
-    given = (kernel_size, grad, winner, plan.ptr)
-    if plan.rows.num_entries >= _LONG_SEQUENCES * plan.rows.num_rows:
-        table.tensor.zero_()
-        blocks = range((channels + _CHANNELS - 1) // _CHANNELS + 1)
-        run(kernels.window_max_scatter, blocks, *given, layout.index, _CHANNELS, table.tensor)
-        return table
-    by_source = plan.transposed
-    walk = (by_source.ptr, by_source.target, by_source.entry, layout.place)
-    run(kernels.window_max_gather, by_source.cuts, *given, *walk, table.tensor)
-    return table
-
-
-def split_taps(table: Tensor, products: int, kernel_size: int) -> tuple[Tensor, Tensor | None]:
-    """A gradient [C, products * D] as that of the taps, [K, C, D], and that of the root, [D, C], if any."""
-    by_product = table.unflatten(-1, (products, -1)).transpose(-3, -2)
-    if products == kernel_size:
-        return by_product, None
-    return by_product[..., :kernel_size, :, :], by_product[..., kernel_size, :, :].mT

@@ -9,10 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
-from node2seq.ops.linear import multiply_in_parts
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, layout_of, run
-from node2seq.ops.native.window_max import split_taps
+from node2seq.ops.native.runtime import Scratch, gradient_of_taps, layout_of, multiply, run
 from node2seq.ops.sequences import Layout, Sequences
 
 
@@ -48,10 +46,10 @@ def _convolve(
     summed = Scratch((plan.rows.num_rows, taps.size(-2) // x.size(-1), x.size(-1)), x.dtype)
     given = (kernel_size, is_mean, x.contiguous(), plan.ptr, layout.index)
     run(kernels.window_sum, plan.cuts, *given, summed.tensor)
-    out = summed.tensor.view(*runs, -1, taps.size(-2)) @ taps
+    out = multiply(summed.tensor.view(-1, taps.size(-2)), taps)
     if bias is not None:
-        out.add_(bias.unsqueeze(-2) if runs else bias)
-    return out.view(-1, channels) if runs else out
+        out.view(*runs, -1, channels).add_(bias.unsqueeze(-2) if runs else bias)
+    return out
 
 
 class _ConvolveSum(torch.autograd.Function):
@@ -86,14 +84,13 @@ class _ConvolveSum(torch.autograd.Function):
         given = (*ctx.readout, grad, plan.ptr)
         walk = (by_source.ptr, by_source.target, by_source.entry, ctx.layout.place)
         run(kernels.window_sum_gather, by_source.cuts, *given, *walk, table.tensor)
-        by_run = table.tensor.view(*runs, -1, products * channels)
+        by_row = table.tensor.view(-1, products * channels)
         grad_x = grad_weight = grad_root = None
         if ctx.needs_input_grad[0]:
             taps = taps.unflatten(-2, (products, -1)).mT.flatten(-3, -2)
-            grad_x = multiply_in_parts(by_run, taps).view(x.shape)
+            grad_x = multiply(by_row, taps)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_taps = x.view(*runs, -1, x.size(-1)).mT @ by_run
-            grad_weight, grad_root = split_taps(grad_taps, products, ctx.readout[0])
-        del table, by_run
+            grad_weight, grad_root = gradient_of_taps(x, by_row, runs, products, ctx.readout[0])
+        del table, by_row
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
         return grad_x, grad_weight, grad_root, grad_bias, None, None

@@ -57,6 +57,8 @@ def test_the_layer_chooses_it(readout: str):
         "arrange",
         *(("window_max", "window_max_gather") if readout == "max" else ("window_sum", "window_sum_gather")),
         "transpose",
+        "multiply",
+        "multiply_transposed",
     }
     error = 1e-5 if readout == "mean" else 0
     for a, b in zip(found, run("reference"), strict=True):
