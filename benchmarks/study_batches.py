@@ -54,10 +54,10 @@ SETTINGS = TrainSettings(epochs=200, lr=0.01, weight_decay=5e-4, patience=60)
 SPLIT = "60/20/20"
 BATCHES = {
     "full batch": None,
-    "mini-batches by default": BatchSettings(512),
-    "mini-batches, 10 neighbours": BatchSettings(512, (10, 10)),
-    "mini-batches": BatchSettings(512, (10, 10), scale_lr=False),
-    "mini-batches, all neighbours": BatchSettings(512, (-1, -1), scale_lr=False),
+    "mini-batches by default": BatchSettings(512, scale_lr=True),
+    "mini-batches, 10 neighbours": BatchSettings(512, (10, 10), scale_lr=True),
+    "mini-batches": BatchSettings(512, (10, 10)),
+    "mini-batches, all neighbours": BatchSettings(512, (-1, -1)),
 }
 # How each arm takes the learning rate and neighbours, in the table.
 WORDS = {

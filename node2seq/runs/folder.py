@@ -39,7 +39,7 @@ from node2seq.storage import (
 )
 from node2seq.train.measured import Calibration, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
-from node2seq.train.settings import BatchSettings, TrainSettings, with_own_rate
+from node2seq.train.settings import BatchSettings, TrainSettings
 from node2seq.train.task import Classification, MultiLabel, Task, task_from
 
 FORMAT = 1
@@ -243,8 +243,8 @@ class RunFolder:
     @cached_property
     def run(self) -> RunConfig:
         """The typed part of config.json."""
-        model, run = self.config["model"], with_own_rate(self.config["run"])
-        values = {"model": model.get("name"), "options": model.get("options"), **run}
+        model = self.config["model"]
+        values = {"model": model.get("name"), "options": model.get("options"), **self.config["run"]}
         return build(RunConfig, values, str(self.config_file))
 
     @cached_property

@@ -339,7 +339,8 @@ def with_fanout(batches: BatchSettings, model: nn.Module, edges: int) -> BatchSe
 
 def default_batches(model: nn.Module) -> BatchSettings:
     """What is taken where nobody gave sizes."""
-    return BatchSettings(DEFAULT_BATCH_SIZE, (DEFAULT_FANOUT,) * max(hops_of_network(model), 1))
+    fanout = (DEFAULT_FANOUT,) * max(hops_of_network(model), 1)
+    return BatchSettings(DEFAULT_BATCH_SIZE, fanout, scale_lr=True)
 
 
 def batches_in_words(batches: BatchSettings, lr: tuple[float, float], processes: Processes, why: str) -> str:

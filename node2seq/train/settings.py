@@ -124,14 +124,14 @@ class BatchSettings:
         fanout: How many neighbours are drawn of each node, for each hop that the network reads; −1: all.
             None: all of a graph with few edges, 10 of a larger one.
         workers: Processes that draw batches beside the one that trains. They change no result.
-        scale_lr: Whether the learning rate of the settings is that of the full batch, and a step on a part of
-            the training nodes takes a smaller one; see :meth:`lr`.
+        scale_lr: Whether the learning rate of the settings is that of the full batch, as that of a recipe is,
+            and a step on a part of the training nodes takes a smaller one; see :meth:`lr`.
     """
 
     batch_size: int
     fanout: tuple[int, ...] | None = None
     workers: int = 0
-    scale_lr: bool = True
+    scale_lr: bool = False
 
     def __post_init__(self) -> None:
         check_batch_size(self.batch_size)
@@ -157,16 +157,6 @@ class BatchSettings:
         """
         share = min(self.batch_size / max(nodes, 1), 1.0)
         return full * max(share, _LEAST_OF_LR) if self.scale_lr else full
-
-
-def with_own_rate(run: Any) -> Any:
-    """A run as it was written to a file. Earlier versions, which say nothing, did not scale the rate."""
-    if not isinstance(run, Mapping):
-        return run
-    found = {**run, **({"baseline": with_own_rate(run["baseline"])} if "baseline" in run else {})}
-    if isinstance(run.get("batches"), Mapping):
-        found["batches"] = {"scale_lr": False, **run["batches"]}
-    return found
 
 
 #: The source of whatever was searched for.

@@ -204,17 +204,17 @@ def test_a_file_can_ask_for_mini_batches(tmp_path: Path):
     file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = [4, 3, 2]\nworkers = 1\n")
     given = TrainFlags(config=file)
     asked = make_config(given, read_file(given)).batches
-    assert asked == BatchSettings(8, (4, 3, 2), 1)
+    assert asked == BatchSettings(8, (4, 3, 2), 1, scale_lr=True)
     given = TrainFlags(config=file, batch_size=16, fanout="5,5,5", workers=0, baseline="gcn")
     config = make_config(given, read_file(given))
-    assert config.batches == BatchSettings(16, (5, 5, 5), 0)
+    assert config.batches == BatchSettings(16, (5, 5, 5), 0, scale_lr=True)
     assert config.baseline is not None
-    assert config.baseline.batches == BatchSettings(16, (5, 5), 0)
+    assert config.baseline.batches == BatchSettings(16, (5, 5), 0, scale_lr=True)
     file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = 4\n")
     given = TrainFlags(config=file)
-    assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4))
+    assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4), scale_lr=True)
     file.write_text("[source]\nname = 'karate'\n[batches]\nbatch_size = 8\nfanout = 4\nscale_lr = false\n")
-    assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4), scale_lr=False)
+    assert make_config(given, read_file(given)).batches == BatchSettings(8, (4, 4, 4))
     file.write_text("[source]\nname = 'karate'\n[batches]\nfanout = 4\n")
     with pytest.raises(Node2SeqError, match="this is training on the full batch"):
         make_config(given, read_file(given))

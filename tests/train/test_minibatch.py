@@ -110,15 +110,15 @@ def test_a_resumed_run_ends_with_the_same_bits(data, split, workers):
 
 
 def test_the_learning_rate_is_scaled_by_a_batch_s_share(data, split):
-    batches = BatchSettings(512, (10, 10))
+    batches = BatchSettings(512, (10, 10), scale_lr=True)
     assert batches.lr(0.01, 2048) == pytest.approx(0.0025)
     assert batches.lr(0.01, 100) == 0.01
     assert batches.lr(0.01, 10**9) == pytest.approx(0.001)  # the least
-    assert BatchSettings(512, (10, 10), scale_lr=False).lr(0.01, 2048) == 0.01
+    assert BatchSettings(512, (10, 10)).lr(0.01, 2048) == 0.01
     scaled, plain = network(), network()
-    fit(scaled, data, split, replace(SETTINGS, epochs=2), batches=BATCHES)
+    fit(scaled, data, split, replace(SETTINGS, epochs=2), batches=replace(BATCHES, scale_lr=True))
     given = replace(SETTINGS, epochs=2, lr=SETTINGS.lr * (16 / 50))
-    fit(plain, data, split, given, batches=replace(BATCHES, scale_lr=False))
+    fit(plain, data, split, given, batches=BATCHES)
     for (name, value), other in zip(scaled.state_dict().items(), plain.state_dict().values(), strict=True):
         assert torch.equal(value, other), name
 
