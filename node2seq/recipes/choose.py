@@ -178,9 +178,9 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
 def kind_of(graph: GraphSizes) -> Kind:
     """What the rule tells graphs apart by: wide features and few labels can be learned by heart, and where
     neighbours are alike, they make up for it."""
-    if graph.is_wide and (graph.homophily is None or graph.homophily >= _HOMOPHILOUS):
-        return "homophilous"
-    if graph.has_few_labels and graph.homophily is not None and graph.homophily >= _HOMOPHILOUS:
+    # Where nobody can tell, edges between bags of words are taken to be citations.
+    is_alike = graph.is_wide if graph.homophily is None else graph.homophily >= _HOMOPHILOUS
+    if is_alike and (graph.is_wide or graph.has_few_labels):
         return "homophilous"
     return "wide" if graph.is_wide else "narrow"
 
