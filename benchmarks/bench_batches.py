@@ -123,11 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 replace(row, graph=f"{row.graph}, {how}"): partial(step, is_training, is_new)
                 for row, step in found.items()
             }
-            base, compiled, *ours = measured(rounds, report.device, options.seconds)
-            report.add(base)
-            report.add(compiled.beside(base))
-            for row in ours:
-                report.add(row.beside(base, compiled))
+            for row in measured(rounds, report.device, options.seconds):
+                report.add(row)
 
 
 if __name__ == "__main__":

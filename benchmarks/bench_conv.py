@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 
 import torch
 import torch_geometric.nn
-from script import Report, argument_parser
+from script import Report, argument_parser, copy_bandwidth
 from torch import Tensor
 
 from node2seq.benchmarking.layers import (
@@ -34,7 +34,6 @@ from node2seq.benchmarking.layers import (
 )
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import copy_bandwidth
 from node2seq.data import load
 
 GRAPHS = {"cora": "Cora", "squirrel": "Squirrel", "powerlaw": "100k nodes, 1.1M edges"}
@@ -143,13 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         largest = int(torch.bincount(edge_index[1]).max())
         title = f"{size.name}: {size.nodes:,} nodes, {size.edges:,} edges, largest degree {largest}"
         report.header(title, "GATConv")
-        base = compiled = None
         with tempfile.NamedTemporaryFile(suffix=".pt") as file:
             torch.save(edge_index, file.name)
             for case in cases(size, options.kernels):
-                row = measure_alone(case, file.name, options)
-                row = report.add(row if base is None else row.beside(base, compiled))
-                base, compiled = base or row, row if case.variant == COMPILED else compiled
+                report.add(measure_alone(case, file.name, options))
 
 
 if __name__ == "__main__":

@@ -7,33 +7,88 @@ On Cora (needs the data set; see NODE2SEQ_DATA) and on a graph whose first node 
 Both processes share the device, so that their timing differs from run to run.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from script import Report, argument_parser
+from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.benchmarking.determinism import MODEL_CASES, hub_graph, thirds, weights_digest
 from node2seq.benchmarking.rows import BenchmarkRow
-from node2seq.data import load, make_split
+from node2seq.data import Split, load, make_split
 from node2seq.environment import pick_device
+from node2seq.nn.models import MODELS
+from node2seq.storage import sha256_tensors
+from node2seq.train.fitter import Fitter
+from node2seq.train.settings import TrainSettings
 
 GRAPHS = {"cora": "Cora", "hub": "hub of all nodes"}
 SAME, DIFFERENT = "the same bits", "different bits"
+SEED = 7
 
 
-def graph(name: str) -> tuple[Data, Any]:
+@dataclass(frozen=True)
+class ModelCase:
+    """A model with its options, and its name."""
+
+    name: str
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Node2Seq with each readout and with two hops, and each network that it is compared with.
+MODEL_CASES = (
+    ModelCase("Node2Seq max", "node2seq"),
+    ModelCase("Node2Seq mean", "node2seq", {"readout": "mean"}),
+    ModelCase("Node2Seq, 2 hops", "node2seq", {"hops": 2}),
+    *(ModelCase(model.__name__, name) for name, model in MODELS.items() if name != "node2seq"),
+)
+
+
+def graph(name: str) -> tuple[Data, Split]:
     """A graph and its split."""
-    if name == "hub":
-        data = hub_graph()
-        return data, thirds(data)
-    data = load("cora-f")
+    data = hub_graph() if name == "hub" else load("cora-f")
     return data, make_split(data, seed=0)
+
+
+def hub_graph(nodes: int = 2_000, edges: int = 12_000) -> Data:
+    """A graph whose first node is connected to all others; labels follow the features."""
+    generator = torch.Generator().manual_seed(SEED)
+    ends = torch.randint(nodes, (2, edges), generator=generator)
+    spokes = torch.stack([torch.zeros(nodes - 1, dtype=torch.int64), torch.arange(1, nodes)])
+    pairs = torch.cat([ends, spokes], dim=1)
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    edge_index = torch.cat([pairs, pairs.flip(0)], dim=1).unique(dim=1)
+    x = torch.randn(nodes, 32, generator=generator)
+    return Data(x=x, edge_index=edge_index, y=x[:, :5].argmax(1))
+
+
+def weights_digest(case: ModelCase, data: Data, split: Split, device: torch.device, epochs: int) -> str:
+    """Train from :data:`SEED` and return the digest of the weights after the last epoch.
+
+    Args:
+        case: What to train.
+        data: The graph.
+        split: Its training, validation and test nodes.
+        device: Where to train.
+        epochs: How many, without early stopping.
+    """
+    torch.manual_seed(SEED)
+    assert isinstance(data.y, Tensor)
+    classes = int(data.y.max()) + 1
+    model = MODELS[case.model](data.num_features, 16, classes, **case.options).to(device)
+    fitter = Fitter(model, data, split, TrainSettings(epochs=epochs))
+    while not fitter.done:
+        fitter.step()
+    return sha256_tensors(model.state_dict())
 
 
 def digests(options: argparse.Namespace) -> None:

@@ -122,14 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         train = make_split(data, seed=0).train.to(report.device)
         graph = BenchmarkRow("epoch", title, int(data.num_nodes or 0), data.num_edges, "")
         data = data.to(str(report.device))
-        base = None
         report.header(f"{title}: a training step", "GAT")
         for captured in (False, True) if report.device.type == "cuda" else (False,):
             # The base comes first. Captured it comes last: a later version of PyG may not allow it.
             for network in sorted(NETWORKS, key=lambda name: captured and name == BASE):
-                row = measure_network(network, graph, data, train, captured, options.seconds)
-                row = report.add(row if base is None else row.beside(base))
-                base = base or row
+                report.add(measure_network(network, graph, data, train, captured, options.seconds))
 
 
 if __name__ == "__main__":

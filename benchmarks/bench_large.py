@@ -16,14 +16,13 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from bench_epoch import HIDDEN, training_step
-from script import Report, argument_parser
+from script import Report, argument_parser, seconds_of
 from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.benchmarking.layers import CHANNELS, OUT_OF_MEMORY, Size, measured, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import seconds_of
 from node2seq.environment import Processes
 from node2seq.nn.models import Node2Seq
 from node2seq.train.batches import BatchGraph, MiniBatches
@@ -53,13 +52,11 @@ def make_network(device: torch.device, readout: str, hops: int = 1) -> Node2Seq:
     return Node2Seq(CHANNELS, HIDDEN, CLASSES, readout=readout, hops=hops).to(device).train()
 
 
-def full_batch(
-    report: Report, size: Size, data: Data, train: Tensor, hops: int = 1, readouts: Sequence[str] = READOUTS
-) -> None:
+def full_batch(report: Report, size: Size, data: Data, train: Tensor, hops: int) -> None:
     """An epoch of the full batch; with several hops also the first one."""
     case = "Node2Seq" if hops == 1 else f"Node2Seq, {hops} hops"
-    for readout in readouts:
-        row = BenchmarkRow("large", size.name, size.nodes, size.edges, case, "full batch", readout=readout)
+    for readout in READOUTS:
+        row = BenchmarkRow("large", *size, case, "full batch", readout=readout)
         step = training_step(make_network(report.device, readout, hops), data, train, report.device, False)
         if hops > 1:
             first = _first_epoch(row, step, report.device)
@@ -88,7 +85,7 @@ def mini_batches(report: Report, size: Size, data: Data, train: Tensor, workers:
     optimizer = torch.optim.Adam(network.parameters(), lr=0.005)
     graph = BatchGraph.of(network, data)
     batches = MiniBatches(graph, train.cpu(), BatchSettings(BATCH_SIZE, FANOUT, workers), 0, Processes())
-    epoch, ready = 0, []
+    epoch = 0
 
     def steps(parts) -> None:
         for part, x in parts:
@@ -103,7 +100,7 @@ def mini_batches(report: Report, size: Size, data: Data, train: Tensor, workers:
         steps(batches.of_epoch(epoch))
         epoch += 1
 
-    row = BenchmarkRow("large", size.name, size.nodes, size.edges, "Node2Seq", readout="mean")
+    row = BenchmarkRow("large", *size, "Node2Seq", readout="mean")
     loaded = report.add(
         measured(replace(row, variant=f"mini-batches, {workers} workers"), drawn, device, **BOUNDS)
     )

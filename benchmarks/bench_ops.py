@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from script import Report, argument_parser
+from script import Report, argument_parser, copy_bandwidth
 from torch import Tensor
 
 from node2seq import ops
@@ -36,7 +36,7 @@ from node2seq.benchmarking.layers import (
 )
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import copy_bandwidth, measure
+from node2seq.benchmarking.timing import measure
 from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.sequences import Layout
@@ -111,16 +111,15 @@ def layers(report: Report, size: Size, edge_index: Tensor, bandwidth: float) -> 
     """The table of whole layers."""
     report.header(f"{size.name}: layer, forward + backward", "GATConv")
     benchmark = LayerBenchmark("layer", size, edge_index, bandwidth)
-    base = report.add(benchmark.gat())
-    compiled = report.add(benchmark.compiled_gat().beside(base))
+    report.add(benchmark.gat())
+    report.add(benchmark.compiled_gat())
     torch.cuda.empty_cache()
     for readout, kernel_size in CASES:
         variants = ["", BFLOAT16, PLAN_ANEW] if kernel_size == 3 else [""]
         if kernel_size == 3 and size.edges < MOST_EDGES_COMPILED:
             variants.append(COMPILED)
         for variant in variants:
-            row = benchmark.node2seq(readout, kernel_size, "triton", variant)
-            report.add(row.beside(base, compiled))
+            report.add(benchmark.node2seq(readout, kernel_size, "triton", variant))
             torch.cuda.empty_cache()
 
 
@@ -152,8 +151,10 @@ class Steps:
         weight = torch.randn(CHANNELS, kernel_size * CHANNELS, device="cuda")
         table = (self.key @ weight).view(-1, kernel_size, CHANNELS)
         grad = torch.randn_like(self.key)
-        _, winner, short = window_max.window_max(table, self.ranked, kernel_size)
-        summed, under = fused_window_sum.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS)
+        largest = partial(window_max.window_max, table, self.ranked, kernel_size)
+        _, winner, short = largest()
+        add = partial(fused_window_sum.scored_window_sum, self.key, self.key, self.plan, kernel_size, SUMS)
+        summed, under = add()
         summed = summed.flatten(1)
         ones = torch.ones(entries, device="cuda")
         listed, values = ranks.entries_of(self.sequences), self.scores.clone().requires_grad_()
@@ -165,10 +166,7 @@ class Steps:
             "rank": (lambda: sorting.sort_rows(self.scores, self.ties, self.plan), entries * 20),
             "score_and_rank": (self.arrange, rows + entries * 12),
             "project": (lambda: self.key @ weight, self.key.nbytes + table.nbytes),
-            "window_max": (
-                lambda: window_max.window_max(table, self.ranked, kernel_size),
-                rows * kernel_size,
-            ),
+            "window_max": (largest, rows * kernel_size),
             "window_max_grad": (
                 lambda: window_max.window_max_grad(
                     grad, winner, short, self.ranked.place, self.plan, table.shape, kernel_size
@@ -176,10 +174,7 @@ class Steps:
                 rows + rows // 4,
             ),
             "window_sum": (lambda: window_sum.window_sum(self.key, self.ranked, kernel_size, SUMS), rows),
-            "scored_window_sum": (
-                lambda: fused_window_sum.scored_window_sum(self.key, self.key, self.plan, kernel_size, SUMS),
-                rows + entries * 5 + table.nbytes,
-            ),
+            "scored_window_sum": (add, rows + entries * 5 + table.nbytes),
             "window_sum_grad": (
                 lambda: window_sum.window_sum_grad(table, under, self.plan, kernel_size, SUMS),
                 rows,

@@ -102,12 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report.add(measured(own, partial(step, sampler), report.device, seconds=options.seconds))
     name = f"{options.batches} batches with features"
     report.header(name, "one worker")
-    features, base = Features(size.nodes), None
+    features = Features(size.nodes)
     for workers, words in ((1, "one worker"), (2, "two workers")):
         seconds = epoch_seconds(compiled, features, options.batches, workers)
-        timed = replace(row, graph=name, case=words, p50_ms=1000 * seconds)
-        report.add(timed if base is None else timed.beside(base))
-        base = base or timed
+        report.add(replace(row, graph=name, case=words, p50_ms=1000 * seconds))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from script import Report, argument_parser
+from script import Report, argument_parser, copy_bandwidth, growth_exponent
 
 from node2seq.benchmarking.layers import OUT_OF_MEMORY, LayerBenchmark, Size, power_law
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import copy_bandwidth, growth_exponent
 
 SMALLEST, LARGEST, STEPS, EDGES_A_NODE = 1_000_000, 126_000_000, 6, 52.5
 READOUTS = ("max", "mean")
@@ -78,10 +77,9 @@ def measure(
     if fits(last, benchmark.size, benchmark.device):
         base = benchmark.gat()
     yield base
-    compiled = benchmark.compiled_gat().beside(base)
-    yield compiled
+    yield benchmark.compiled_gat()
     for readout in READOUTS:
-        yield benchmark.node2seq(readout, 3, benchmark.auto_backend).beside(base, compiled)
+        yield benchmark.node2seq(readout, 3, benchmark.auto_backend)
 
 
 if __name__ == "__main__":

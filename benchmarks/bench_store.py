@@ -83,14 +83,12 @@ class Files:
         x = x.astype(np.float16)
         draw = random.random(count)
         split = np.select([draw < 0.01, draw < 0.011, draw < 0.012], ["train", "val", "test"], "")
-        about = {"label": [f"class {name}" for name in range(CLASSES)], "split": split}
-        frame = pl.DataFrame({"id": self._ids(number), "split": about["split"]}).with_columns(
-            label=pl.Series(np.array(about["label"])[label])
-        )
+        names = np.array([f"class {name}" for name in range(CLASSES)])
+        frame = pl.DataFrame({"id": self._ids(number), "split": split, "label": names[label]})
         if not self.as_text:
             return frame.with_columns(pl.Series("x", x, dtype=pl.Array(pl.Float16, FEATURES)))
-        names = [f"x{column}" for column in range(FEATURES)]
-        return pl.concat([frame, pl.DataFrame(x.astype(np.float32), schema=names)], how="horizontal")
+        columns = [f"x{column}" for column in range(FEATURES)]
+        return pl.concat([frame, pl.DataFrame(x.astype(np.float32), schema=columns)], how="horizontal")
 
     def _edges(self, start: int, count: int) -> pl.DataFrame:
         random = np.random.default_rng([2, start])

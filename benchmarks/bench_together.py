@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from script import Report, argument_parser
+from script import Report, argument_parser, seconds_of
 from torch_geometric.data import Data
 
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import seconds_of
 from node2seq.data import load, make_split
 from node2seq.environment import make_deterministic
 from node2seq.recipes import recipe_for
@@ -73,7 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     report.header(f"{options.runs} runs of Node2Seq on {COLUMN}, {options.epochs} epochs", "single runs")
     graph = BenchmarkRow("together", "Cora", int(data.num_nodes or 0), data.num_edges, "")
-    base = None
     for captured in (False, True) if device.type == "cuda" else (False,):
         for case, train, timed in (
             (f"{options.runs} single runs", train_alone, few),
@@ -82,9 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             seconds, accuracies = seconds_of(partial(train, data, timed, captured), device)
             seconds *= options.runs / len(timed)
             variant = "captured" if captured else "eager"
-            row = replace(graph, case=case, variant=variant, p50_ms=1e3 * seconds)
-            row = report.add(row if base is None else row.beside(base))
-            base = base or row
+            report.add(replace(graph, case=case, variant=variant, p50_ms=1e3 * seconds))
             print(f"  mean validation accuracy {100 * sum(accuracies) / len(accuracies):.1f} %")
 
 

@@ -3,13 +3,15 @@
     python benchmarks/choose_defaults.py pack graphs.npz      # the nine sets and the drawn families
     python benchmarks/choose_defaults.py sweep graphs.npz     # each candidate on each graph
     python benchmarks/choose_defaults.py labels graphs.npz    # from how few labels on neighbours help more
+    python benchmarks/choose_defaults.py short graphs.npz     # what few epochs need
     python benchmarks/choose_defaults.py choose --page docs/any-graph.md      # the tables; trains nothing
     python benchmarks/choose_defaults.py measure graphs.npz   # test figures, each graph left out once
 
 `sweep` appends a row for each run to rows of its own and never measures a test node. What is chosen for each
 kind of graph is the candidate that is least behind the best, on validation nodes. Graphs that were added
 later are swept with the leading candidates alone. `labels` trains the choices for two kinds on the same
-graphs with more and more labels, on validation nodes too. `measure` trains each of the nine sets with the
+graphs with more and more labels, `short` the choice for each kind and faster ways to train the same network
+for a few epochs, on validation nodes too. `measure` trains each of the nine sets with the
 candidate that the other graphs choose (Cornell and Texas leave together, because they share their features),
 twenty splits each, with each layer inside the same blocks, and the recipe of a plain GCN for any graph beside
 them. Runs that have a row are not trained again. Needs torch, torch_geometric and numpy.
@@ -26,11 +28,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from families import FAMILIES, draw_graph
 from study import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
-from node2seq.data.families import FAMILIES, draw_graph
 from node2seq.experiments.graphs import standardized
 from node2seq.experiments.samples import standard_error
 from node2seq.recipes import recipe_for
@@ -63,6 +65,9 @@ SWEEP = "cross-fitted sweep"
 # The stage that compares two choices with more and more labels.
 LABELS = "more labels"
 CROSS_FITTED = (SWEEP, LABELS)
+# The stage that trains for few epochs, and how few. Graphs whose epochs take long are left out.
+SHORT, SHORT_EPOCHS = "few epochs", (10, 30, 60)
+TAKE_LONG = ("photo", "squirrel", "chameleon", "actor")
 # Tables are put behind this heading of a page.
 HEADING = "## What came out"
 FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
@@ -84,6 +89,12 @@ _TRAINING: dict[str, dict[str, float]] = {
     "strong": {"dropout": 0.5, "input_dropout": 0.5, "lr": 0.003, "weight_decay": 5e-4},
     "strong-fast": {"dropout": 0.5, "input_dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4},
     "strongest": {"dropout": 0.7, "input_dropout": 0.6, "lr": 0.005, "weight_decay": 1e-3},
+}
+# For few epochs: added to the choice for a kind of graph. Averaged weights lag behind.
+_FASTER: dict[str, dict[str, float]] = {
+    "as it is": {},
+    "dropout 0.2, lr 0.005": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.005, "averaging": 0.0},
+    "dropout 0.2, lr 0.01": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.01, "averaging": 0.0},
 }
 _AVERAGED: dict[str, dict[str, float]] = {"": {}, "/averaged": {"averaging": 0.97}}
 _SMOOTHED: dict[str, dict[str, float]] = {
@@ -208,6 +219,28 @@ def more_labels(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tup
             for candidate, model, recipe in networks
         ]
         train(rows, LABELS, name, data, todo[share[0] :: share[1]], SWEEP_SEEDS)
+
+
+def faster(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A candidate with one of the ways to train for few epochs; what is not dropped stays so."""
+    found = {**values, **_FASTER[name]}
+    return found | {"input_dropout": min(found["input_dropout"], values["input_dropout"])}
+
+
+def few_epochs(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
+    """Train the choice for the kind of each graph, also faster, and a plain GCN for few epochs."""
+    known = [name for name in GRAPHS if name not in (*TAKE_LONG, *_FEW_LATER, *_SMALL)]
+    for name, data in unpacked(path, wanted or known[share[0] :: share[1]]):
+        metric, own = metric_of(data), kind(name, data)
+        values = CANDIDATES[own][chosen(rows, own)]
+        networks = [(way, "residual-node2seq", recipe_of(faster(values, way), metric)) for way in _FASTER]
+        networks.append(("default", "gcn", recipe_for("gcn").updated(metric=metric)))
+        todo = [
+            ({"candidate": way, "kind": own, "epochs": epochs}, model, recipe.updated(epochs=epochs))
+            for epochs in SHORT_EPOCHS
+            for way, model, recipe in networks
+        ]
+        train(rows, SHORT, name, data, todo, SWEEP_SEEDS)
 
 
 def _kind_of_row(row: Mapping[str, Any]) -> Kind:
@@ -368,7 +401,7 @@ def page(rows: Rows) -> str:
         "",
         *table(titles, (figures.cells() for figures in found)),
     ]
-    return "\n".join([*lines, "", *label_lines(rows)]) + "\n"
+    return "\n".join([*lines, "", *label_lines(rows), "", *short_lines(rows)]) + "\n"
 
 
 def label_lines(rows: Rows) -> list[str]:
@@ -393,6 +426,33 @@ def label_lines(rows: Rows) -> list[str]:
     ]
 
 
+def short_lines(rows: Rows) -> list[str]:
+    """What few epochs reach, as Markdown."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows.known:
+        if row["stage"] == SHORT:
+            for graph in (row["graph"], "mean"):
+                found.setdefault((graph, f"{row['candidate']}, {row['epochs']}"), []).append(
+                    row["validation"]
+                )
+    ways = (*_FASTER, "default")
+    cells = (
+        [graph]
+        + [
+            " · ".join(f"{100 * float(np.mean(found[graph, f'{way}, {n}'])):.1f}" for n in SHORT_EPOCHS)
+            for way in ways
+        ]
+        for graph in dict.fromkeys(graph for graph, _ in found)
+    )
+    return [
+        f"Validation figures in % after {', '.join(map(str, SHORT_EPOCHS))} epochs, mean over "
+        f"{len(SWEEP_SEEDS)} splits: the choice for each kind",
+        "of graph, as it is and trained faster.",
+        "",
+        *table(("graph", *_FASTER, "`gcn`"), sorted(cells, key=lambda line: line[0] == "mean")),
+    ]
+
+
 def show(rows: Rows, into: Path | None) -> None:
     """Print what the rows say, or put it behind the last heading of a page."""
     text = page(rows)
@@ -409,7 +469,7 @@ def main() -> None:
         __doc__,
         __file__,
         rows="results/defaults.jsonl",
-        stages=("pack", "sweep", "labels", "choose", "measure"),
+        stages=("pack", "sweep", "labels", "short", "choose", "measure"),
         page=None,
         graphs="graphs.npz",
     )
@@ -426,8 +486,8 @@ def main() -> None:
         show(rows, options.page)
     else:
         number, of = map(int, options.share.split("/"))
-        stage = {"sweep": sweep, "labels": more_labels, "measure": measure}[options.stage]
-        stage(options.graphs, rows, only, (number, of))
+        stages = {"sweep": sweep, "labels": more_labels, "short": few_epochs, "measure": measure}
+        stages[options.stage](options.graphs, rows, only, (number, of))
 
 
 if __name__ == "__main__":

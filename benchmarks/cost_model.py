@@ -4,6 +4,7 @@ python benchmarks/cost_model.py                  # benchmarks/rows.jsonl → doc
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,33 +81,34 @@ def array_bytes(edges: float) -> float:
     return 8 * edges + (8 + 8 + 4 * FEATURES) * nodes
 
 
+def _header(model: Model) -> list[str]:
+    names = ["edges", "nodes"]
+    for readout in sorted(model.milliseconds):
+        names += [f"full batch, {readout}: GiB", "s an epoch"]
+    names += [f"fits {name}" for name in GPU_GIB]
+    return [*names, "arrays for mini-batches: GiB", "s an epoch", "if drawn in time"]
+
+
+def _costs(model: Model, edges: int) -> list[str]:
+    """The line of a graph with so many edges, cell by cell as in :func:`_header`."""
+    cells, smallest = [f"{edges:,}", f"{edges // EDGES_PER_NODE:,}"], math.inf
+    for readout in sorted(model.milliseconds):
+        size = (model.peak_bytes[readout] * edges + graph_bytes(edges)) / GIB
+        cells += [_number(size), _number(model.milliseconds[readout] * edges / 1e3)]
+        smallest = min(smallest, size)
+    trained = edges / EDGES_PER_NODE / TRAINED_SHARE / 1e3
+    cells += ["yes" if smallest <= size else "no" for size in GPU_GIB.values()]
+    figures = (
+        array_bytes(edges) / GIB,
+        model.batch_milliseconds * trained,
+        model.ready_milliseconds * trained,
+    )
+    return [*cells, *map(_number, figures)]
+
+
 def render(rows: Sequence[StoredRow]) -> dict[str, str]:
     """The part of the page, and its charts by file name."""
     model, measured = fit(rows), full_batch(rows)
-    readouts = sorted(model.milliseconds)
-    header = ["edges", "nodes"]
-    for readout in readouts:
-        header += [f"full batch, {readout}: GiB", "s an epoch"]
-    header += [
-        *(f"fits {name}" for name in GPU_GIB),
-        "arrays for mini-batches: GiB",
-        "s an epoch",
-        "if drawn in time",
-    ]
-    lines = []
-    for edges in SIZES:
-        cells = [f"{edges:,}", f"{edges // EDGES_PER_NODE:,}"]
-        for readout in readouts:
-            cells += [
-                _number(_full_gib(model, readout, edges)),
-                _number(model.milliseconds[readout] * edges / 1e3),
-            ]
-        least = min(_full_gib(model, readout, edges) for readout in readouts)
-        trained = edges / EDGES_PER_NODE / TRAINED_SHARE / 1e3
-        cells += ["yes" if least <= size else "no" for size in GPU_GIB.values()]
-        cells += [_number(array_bytes(edges) / GIB)]
-        cells += [_number(cost * trained) for cost in (model.batch_milliseconds, model.ready_milliseconds)]
-        lines.append(cells)
     points = [
         [
             f"{row.edges:,}",
@@ -132,7 +134,7 @@ def render(rows: Sequence[StoredRow]) -> dict[str, str]:
             "in proportion to the training nodes, at the rate of the largest graph that was measured. The "
             "GiB of the full batch are those of a step and of the graph itself."
         ),
-        Grid(header, lines),
+        Grid(_header(model), [_costs(model, edges) for edges in SIZES]),
         Paragraph(
             "“If drawn in time” is an epoch on batches that wait on the device. With "
             f"{model.drawn_by} the device waited {100 * waits:.0f} % of the time: there, more workers help "
@@ -143,10 +145,6 @@ def render(rows: Sequence[StoredRow]) -> dict[str, str]:
         *(Chart(text, name.partition(".")[0], name) for name, text in charts.items()),
     ]
     return {"": to_markdown(blocks), **charts}
-
-
-def _full_gib(model: Model, readout: str, edges: float) -> float:
-    return (model.peak_bytes[readout] * edges + graph_bytes(edges)) / GIB
 
 
 def _chart(title: str, unit: str, rates: dict[str, float], rows: Sequence[StoredRow], scale: float) -> str:

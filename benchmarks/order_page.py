@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from order_tasks import TASKS
 from study import interval, table, words
 
-from node2seq.data.order_tasks import TASKS
 from node2seq.experiments.samples import Paired, Sample, listed, paired
 from node2seq.reporting.charts import Dots, dot_chart
 
@@ -69,7 +69,7 @@ def samples_of(rows: Iterable[Mapping[str, Any]], part: str) -> Samples:
 
 def difference(layers: Layers, first: str, second: str) -> Paired | None:
     """One layer minus another; None where one of them has no runs."""
-    return paired(layers[first], layers[second]) if {first, second} <= layers.keys() else None
+    return paired(layers.get(first), layers.get(second))
 
 
 def write_page(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -126,18 +126,17 @@ def _against_the_best(drawn: Samples) -> dict[str, tuple[str, Paired]]:
     found = {}
     for task, by_layer in drawn.items():
         others = {name: runs for name, runs in by_layer.items() if name not in _ORDERED}
-        if "soft ranks" in by_layer and others:
-            best = max(others, key=lambda name: others[name].mean)
-            gap = difference(by_layer, "soft ranks", best)
-            if gap is not None:
-                found[task] = best, gap
+        best = max(others, key=lambda name: others[name].mean, default="")
+        gap = difference(by_layer, "soft ranks", best)
+        if gap is not None:
+            found[task] = best, gap
     return found
 
 
 def _about_drawn(drawn: Samples) -> list[str]:
     """One sentence for each task: soft ranks against the best of the layers that have no such order."""
     return [
-        f"**{_capital(TASKS[task])}** (drawn graphs): soft ranks reach "
+        f"**{TASKS[task][0].upper()}{TASKS[task][1:]}** (drawn graphs): soft ranks reach "
         f"{drawn[task]['soft ranks'].mean:.1f} %. They are {words(gap)} the best layer without such an "
         f"order, *{best}* with {drawn[task][best].mean:.1f} %: {interval(gap)} points."
         for task, (best, gap) in _against_the_best(drawn).items()
@@ -166,25 +165,16 @@ def _about_columns(columns: Samples) -> list[str]:
     """Each order against a random one, and ranks against the mean, over the paper's columns."""
     said = []
     for first, second in _PAIRS:
-        gaps = [gap for gap in _gaps(columns, first, second).values() if gap is not None]
+        gaps = [gap for runs in columns.values() if (gap := difference(runs, first, second)) is not None]
         pooled = _pooled(columns, first, second)
-        if not gaps or pooled is None:
-            continue
-        above, below = (sum(gap.side == side for gap in gaps) for side in (1, -1))
-        said.append(
-            f"**The paper's columns**: *{first}* is {words(pooled)} *{second}*, {interval(pooled)} points "
-            f"over {len(gaps)} columns together; of the {len(gaps)} intervals {above} lie above zero and "
-            f"{below} below."
-        )
+        if gaps and pooled is not None:
+            above, below = (sum(gap.side == side for gap in gaps) for side in (1, -1))
+            said.append(
+                f"**The paper's columns**: *{first}* is {words(pooled)} *{second}*, {interval(pooled)} "
+                f"points over {len(gaps)} columns together; of the {len(gaps)} intervals {above} lie above "
+                f"zero and {below} below."
+            )
     return said
-
-
-def _gaps(columns: Samples, first: str, second: str) -> dict[str, Paired | None]:
-    return {
-        name: difference(runs, first, second)
-        for name, runs in columns.items()
-        if first in runs and second in runs
-    }
 
 
 def _pooled(columns: Samples, first: str, second: str) -> Paired | None:
@@ -209,9 +199,8 @@ page."""
 def _drawn_tables(drawn: Samples) -> list[str]:
     if not drawn:
         return []
-    lines = ["", "## Labels that are about an order", ""]
-    lines.append(
-        "Graphs of 4,000 nodes (`node2seq/data/order_tasks.py`) whose label follows from the order of a "
+    told = (
+        "Graphs of 4,000 nodes (`benchmarks/order_tasks.py`) whose label follows from the order of a "
         "node's neighbours by a key that is hidden in the features; in the last task by an inner product of "
         "both nodes' features. There are four classes. Each network is a dense layer, one of these layers "
         "beside the node's own features, and two dense layers. Test accuracy in %:"
@@ -221,23 +210,20 @@ def _drawn_tables(drawn: Samples) -> list[str]:
         (name, meaning, *(_figure(by_layer.get(name)) for by_layer in drawn.values()))
         for name, meaning in MEANINGS.items()
     ]
-    lines += ["", *table(("layer", "what it is", *titles), (line for line in figures if any(line[2:])))]
     gaps = {name: [difference(runs, "soft ranks", name) for runs in drawn.values()] for name in MEANINGS}
-    told = ((name, *map(interval, own)) for name, own in gaps.items() if name != "soft ranks" and any(own))
+    lines = ((name, *map(interval, own)) for name, own in gaps.items() if name != "soft ranks" and any(own))
     return [
-        *lines,
-        "",
-        "Soft ranks minus each of the others, in points:",
-        "",
-        *table(("layer", *titles), told),
+        *("", "## Labels that are about an order", "", told, ""),
+        *table(("layer", "what it is", *titles), (line for line in figures if any(line[2:]))),
+        *("", "Soft ranks minus each of the others, in points:", ""),
+        *table(("layer", *titles), lines),
     ]
 
 
 def _bitcoin_table(found: Layers, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not found:
         return []
-    lines = ["", "## A graph with times", ""]
-    lines.append(
+    told = (
         f"`{BITCOIN}` (`node2seq/data/bitcoin_otc.py`): nodes are ratings among members of a trading "
         "platform, neighbours the latest earlier ratings of the same member, 20 at most. The given order is "
         "the latest first. The first 60 % by time train, the last 20 % test. The split is the same for all "
@@ -257,27 +243,30 @@ def _bitcoin_table(found: Layers, rows: Sequence[Mapping[str, Any]]) -> list[str
         if name in found
     ]
     header = ("layer", "what it is", "ROC-AUC", *(f"minus *{base}*" for base in bases), "settings")
-    return [*lines, "", *table(header, cells)]
+    return ["", "## A graph with times", "", told, "", *table(header, cells)]
 
 
 def _column_tables(columns: Samples) -> list[str]:
     if not columns:
         return []
     names = [name for name in MEANINGS if any(name in runs for runs in columns.values())]
-    lines = ["", "## The paper's columns", ""]
-    lines.append(
+    told = (
         "The network for any graph ([any-graph.md](any-graph.md)) with its settings by rule, which were "
         "chosen with *paper, max* inside; only the layer in its blocks differs. Test accuracy in %:"
     )
     figures = ((graph, *(_figure(runs.get(name)) for name in names)) for graph, runs in columns.items())
-    lines += ["", *table(("column", *names), figures)]
     pairs = [pair for pair in _PAIRS if _pooled(columns, *pair) is not None]
     gaps = [
         (graph, *(interval(difference(runs, *pair)) for pair in pairs)) for graph, runs in columns.items()
     ]
     gaps.append(("**together**", *(interval(_pooled(columns, *pair)) for pair in pairs)))
     header = ("column", *(f"{first} − {second}" for first, second in pairs))
-    return [*lines, "", "Paired differences in points:", "", *table(header, gaps)]
+    return [
+        *("", "## The paper's columns", "", told, ""),
+        *table(("column", *names), figures),
+        *("", "Paired differences in points:", ""),
+        *table(header, gaps),
+    ]
 
 
 def _settings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -300,9 +289,11 @@ def _settings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     failed = sum("error" in row for row in runs)
     devices = sorted({row["environment"].get("device", "") for row in rows})
     hours = sum(row["seconds"] for row in rows) / 3600
-    lines += ["", f"{len(trials)} runs chose, {len(runs)} were measured, {failed} of these failed; together "]
-    lines[-1] += f"{hours:.1f} hours on {listed(devices)}."
-    return lines
+    return [
+        *(*lines, ""),
+        f"{len(trials)} runs chose, {len(runs)} were measured, {failed} of these failed; together "
+        f"{hours:.1f} hours on {listed(devices)}.",
+    ]
 
 
 def chart_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -321,7 +312,3 @@ def chart_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
 
 def _figure(sample: Sample | None) -> str:
     return "" if sample is None else str(sample)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

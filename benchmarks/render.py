@@ -5,14 +5,15 @@ python benchmarks/render.py          # benchmarks/rows.jsonl → docs/performanc
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from cost_model import full_batch, write_page
+from script import growth_exponent
 
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import StoredRow, device_title, number_text, read_rows, table_of
-from node2seq.benchmarking.timing import growth_exponent
+from node2seq.experiments.cells import grouped
 from node2seq.reporting.charts import Curve, loglog_chart
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
 from node2seq.storage import make_folder, write_bytes
@@ -113,10 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = parser.parse_args(arguments)
     make_folder(options.docs)
-    for name, text in render(read_rows(options.rows)).items():
+    cluster, rows = options.docs / "cluster.md", read_rows(options.rows)
+    for name, text in render(rows).items():
         write_bytes(options.docs / name, text.encode())
         print(options.docs / name)
-    cluster, rows = options.docs / "cluster.md", read_rows(options.rows)
     if cluster.exists() and full_batch(rows):
         write_page(cluster, rows)
 
@@ -131,7 +132,7 @@ def render(rows: Sequence[StoredRow]) -> Files:
             continue
         note = _COMPILED if any(row.compiled_ratio for row in own) else ""
         blocks += [Heading(title), Paragraph(text + note)]
-        for device, measured in _groups(own, device_title):
+        for device, measured in grouped(own, device_title).items():
             blocks.append(Heading(device, 3))
             blocks += _section(bench, device, measured, charts)
     blocks += _machines([row for row in rows if row.bench in _SECTIONS])
@@ -151,7 +152,7 @@ def _section(bench: str, device: str, rows: Sequence[StoredRow], charts: Files) 
     if bench == "scaling":
         return _scaling(device, rows, charts)
     blocks: list[Block] = []
-    for graph, measured in _groups(rows, lambda row: row.graph):
+    for graph, measured in grouped(rows, lambda row: row.graph).items():
         first = measured[0]
         blocks.append(Paragraph(f"{graph}: {first.nodes:,} nodes, {first.edges:,} edges"))
         blocks.append(Grid(*table_of(measured)))
@@ -160,7 +161,7 @@ def _section(bench: str, device: str, rows: Sequence[StoredRow], charts: Files) 
 
 def _scaling(device: str, rows: Sequence[StoredRow], charts: Files) -> list[Block]:
     rows = sorted(rows, key=lambda row: row.edges)
-    cases = _groups(rows, StoredRow.title)
+    cases = grouped(rows, StoredRow.title).items()
     lines = []
     for title, own in cases:
         known = [row for row in own if row.p50_ms is not None and row.peak_bytes]
@@ -191,7 +192,7 @@ def _scaling(device: str, rows: Sequence[StoredRow], charts: Files) -> list[Bloc
 
 
 def _same_bits(rows: Sequence[StoredRow]) -> Grid:
-    columns = _groups(rows, lambda row: ", ".join(filter(None, [row.graph, row.variant])))
+    columns = grouped(rows, lambda row: ", ".join(filter(None, [row.graph, row.variant]))).items()
     found = {(title, row.case): row.result or "" for title, own in columns for row in own}
     cases = dict.fromkeys(row.case for row in rows)
     titles = [title for title, _ in columns]
@@ -204,8 +205,8 @@ def _machines(rows: Sequence[StoredRow]) -> list[Block]:
     if not rows:
         return [Paragraph("There are no rows yet.")]
     lines = []
-    for device, own in _groups(rows, device_title):
-        for commit, measured in _groups(own, lambda row: row.commit or "unknown"):
+    for device, own in grouped(rows, device_title).items():
+        for commit, measured in grouped(own, lambda row: row.commit or "unknown").items():
             versions = dict.fromkeys(
                 ", ".join(f"{name} {version}" for name, version in row.versions.items()) for row in measured
             )
@@ -218,14 +219,6 @@ def _machines(rows: Sequence[StoredRow]) -> list[Block]:
         Paragraph("A + after a commit marks uncommitted changes."),
         Grid(["device", "benchmarks", "versions", "commit", "date"], lines),
     ]
-
-
-def _groups(rows: Iterable[StoredRow], key: Callable[[StoredRow], str]) -> list[tuple[str, list[StoredRow]]]:
-    """Rows grouped by key, in their order."""
-    found: dict[str, list[StoredRow]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return list(found.items())
 
 
 def _slug(text: str) -> str:

@@ -120,7 +120,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         full, batched = (_figures(rows, name, model, each) for each in (whole, arm))
         seeds = sorted(full.keys() & batched.keys())
         pairs = [Sample({seed: own[seed] for seed in seeds}) for own in (full, batched)]
-        found = paired(pairs[1], pairs[0]) if seeds else None
+        found = paired(pairs[1], pairs[0])
         if found is not None:
             figures = [*map(str, pairs), interval(found), str(len(seeds))]
             lines.append([GRAPHS[name], f"`{model}`", *WORDS[arm], *figures])

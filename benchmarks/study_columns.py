@@ -89,11 +89,8 @@ def _number(rng: np.random.Generator, y: np.ndarray) -> dict[str, Any]:
 
 def _several(rng: np.random.Generator, y: np.ndarray) -> dict[str, Any]:
     columns = _plain(rng, y)
-    return {**columns, "kind": [";".join(_labels(c, x)) for c, x in zip(y, columns["x0"], strict=True)]}
-
-
-def _labels(own: int, value: float) -> list[str]:
-    return ["abc"[own], *(["positive"] if value > 0 else [])]
+    labels = [f"{'abc'[c]}{';positive' if x > 0 else ''}" for c, x in zip(y, columns["x0"], strict=True)]
+    return {**columns, "kind": labels}
 
 
 TASKS = {

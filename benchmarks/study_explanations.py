@@ -3,7 +3,7 @@
     python benchmarks/study_explanations.py measure    # trains, explains, adds rows that are missing
     python benchmarks/study_explanations.py page       # the tables of docs/explain.md; trains nothing
 
-The label of a node follows from one or two of its neighbours (`node2seq/data/order_tasks.py`). A network of
+The label of a node follows from one or two of its neighbours (`benchmarks/order_tasks.py`). A network of
 one Node2Seq layer is trained, and each explanation ranks the edges into test nodes that are predicted
 correctly. The area under the ROC curve says how often a deciding neighbour is ranked above another one: 0.5
 is chance, 1 is perfect. Means over the nodes. Runs that have their row are not repeated.
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from order_networks import OneLayer
+from order_tasks import CLASSES, TASKS, draw_order_task
 from study import Rows, study_parser, write_between
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -26,7 +27,6 @@ from torch_geometric.explain import Explainer as PyGExplainer
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 from node2seq.data import make_split
-from node2seq.data.order_tasks import CLASSES, TASKS, draw_order_task
 from node2seq.explain import Explainer
 from node2seq.explain.ego import Reach
 from node2seq.reporting.document import Grid, to_markdown
@@ -82,7 +82,7 @@ class Part:
 
     def __init__(self, explainer: Explainer, node: int) -> None:
         self.model: nn.Module = explainer.model
-        ego = explainer.graph.around(node, Reach(1, False, counts_edges=False))
+        ego = explainer.graph.around(node, Reach(1, counts_edges=False))
         self.x, self.edge_index, self.centre = explainer.x[ego.nodes], ego.edge_index, ego.centre
         self.edges = ego.edges
         values = edge_values(explainer.model, explainer.data)

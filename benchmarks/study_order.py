@@ -31,12 +31,12 @@ import numpy as np
 import torch
 from order_networks import OneLayer
 from order_page import write_page
+from order_tasks import TASKS, draw_order_task
 from study import Rows, bare, pack_graphs, study_parser, train_missing
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
 from node2seq.data.bitcoin_otc import load_bitcoin_otc
-from node2seq.data.order_tasks import TASKS, draw_order_task
 from node2seq.experiments.graphs import standardized, unpack
 from node2seq.nn.models.registry import MODELS
 from node2seq.train.inputs import SplitLike
@@ -188,13 +188,22 @@ def graphs(
     yield data, dict.fromkeys(seeds, Split(*nodes, rule="by time", seed=0, test_rest=nodes[2]))
 
 
-def recipe_of(part: str, case: Case, values: dict[str, Any]) -> Recipe:
-    """How a case is trained with a candidate of the grid; by the rule for any graph in the last part."""
+def recipe_of(part: str, case: Case, candidate: str, epochs: int | None = None) -> Recipe:
+    """How a case is trained with a candidate of the grid; by the rule for any graph in the last part.
+
+    Args:
+        part: Of the study.
+        case: The layer.
+        candidate: A key of the grid, or ``rule``.
+        epochs: Train so few, to see whether everything runs.
+    """
     if part == "columns":
-        return _COLUMNS_RECIPE.updated(**case.options)
-    metric = "roc-auc" if part == BITCOIN else "accuracy"
-    settings = TrainSettings(epochs=_EPOCHS[part], patience=_PATIENCE, metric=metric)
-    return Recipe(case.options, settings).updated(**values)
+        recipe = _COLUMNS_RECIPE.updated(**case.options)
+    else:
+        metric = "roc-auc" if part == BITCOIN else "accuracy"
+        settings = TrainSettings(epochs=_EPOCHS[part], patience=_PATIENCE, metric=metric)
+        recipe = Recipe(case.options, settings).updated(**GRID[candidate])
+    return recipe if epochs is None else replace(recipe, settings=replace(recipe.settings, epochs=epochs))
 
 
 def train(
@@ -227,10 +236,7 @@ def choose(rows: Rows, options: Namespace) -> None:
             continue  # its settings are those of the rule
         for data, splits in graphs(part, name, options.graphs, CHOICE_SEEDS):
             for case in _wanted_cases(part, options.layers):
-                recipes = {
-                    each: _short(recipe_of(part, case, values), options.epochs)
-                    for each, values in GRID.items()
-                }
+                recipes = {each: recipe_of(part, case, each, options.epochs) for each in GRID}
                 key = {"stage": "choose", "part": part, "graph": name, "layer": case.title}
                 train(rows, key, case, data, splits, recipes)
 
@@ -257,7 +263,7 @@ def measure(rows: Rows, options: Namespace) -> None:
                 if candidate is None:
                     print(f"{name}, {case.title}: the grid is not complete; run `choose` first", flush=True)
                     continue
-                recipe = _short(recipe_of(part, case, GRID.get(candidate, {})), options.epochs)
+                recipe = recipe_of(part, case, candidate, options.epochs)
                 key = {"stage": "measure", "part": part, "graph": name, "layer": case.title}
                 train(rows, key, case, data, splits, {candidate: recipe})
 
@@ -266,11 +272,6 @@ def _wanted_cases(part: str, layers: str | None) -> list[Case]:
     """The layers of a part whose titles are named, separated by semicolons because titles have commas."""
     named = None if layers is None else layers.split(";")
     return [case for case in CASES[part] if named is None or case.title in named]
-
-
-def _short(recipe: Recipe, epochs: int | None) -> Recipe:
-    """A recipe of fewer epochs, to see whether everything runs."""
-    return recipe if epochs is None else replace(recipe, settings=replace(recipe.settings, epochs=epochs))
 
 
 def wanted_of(only: str | None) -> list[tuple[str, str]]:

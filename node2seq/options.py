@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -37,9 +38,8 @@ def check(value: Any, annotation: Any, where: str) -> Any:
         where: What the value is called in an error.
     """
     branches = _branches(annotation)
-    if value is None and _NONE in branches:
-        return None
-    if value == "none" and _NONE in branches and str not in branches:
+    is_none = value is None or (value == "none" and str not in branches)
+    if is_none and _NONE in branches:
         return None
     return _first_fit(value, branches, where, _check_one)
 
@@ -95,6 +95,17 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         )
 
 
+def check_rules(*rules: tuple[bool, str, str, str]) -> None:
+    """Raise the error of the first rule that is broken.
+
+    Args:
+        *rules (tuple): Whether it holds; and what was given, the reason and the cure if it does not.
+    """
+    for holds, *error in rules:
+        if not holds:
+            raise Node2SeqError(*error)
+
+
 def unknown(
     given: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> Node2SeqError:
@@ -120,13 +131,10 @@ class _MisfitError(Exception):
     """The value is not of this branch at all, so another one may take it."""
 
 
-def _first_fit(value: Any, branches: Iterable[Any], where: str, fit: Callable[[Any, Any, str], Any]) -> Any:
-    branches = tuple(branches)
+def _first_fit(value: Any, branches: Sequence[Any], where: str, fit: Callable[[Any, Any, str], Any]) -> Any:
     for branch in branches:
-        try:
+        with suppress(_MisfitError):
             return fit(value, branch, where)
-        except _MisfitError:
-            continue
     raise _refusal(value, branches, where)
 
 
@@ -155,7 +163,7 @@ def _check_one(value: Any, annotation: Any, where: str) -> Any:
     if origin is Literal and value in inner and type(value) is type(inner[inner.index(value)]):
         return value
     if origin is float and is_number:
-        return _float(value)
+        return _as_number(float, value)
     if (origin is int and is_number and isinstance(value, int)) or (
         origin in (bool, str) and isinstance(value, origin)
     ):
@@ -174,10 +182,10 @@ def _check_one(value: Any, annotation: Any, where: str) -> Any:
     raise _MisfitError
 
 
-def _float(value: float) -> float:
+def _as_number(kind: type[Any], value: Any) -> Any:
     try:
-        return float(value)
-    except OverflowError:
+        return kind(value)
+    except (ValueError, OverflowError):
         raise _MisfitError from None
 
 
@@ -193,10 +201,7 @@ def _parse_one(text: str, annotation: Any, where: str) -> Any:
     if origin is bool and text.lower() in _SWITCH:
         return _SWITCH[text.lower()]
     if origin in (int, float):
-        try:
-            return origin(text)
-        except ValueError:
-            raise _MisfitError from None
+        return _as_number(origin, text)
     if origin in (str, Path):
         return origin(_unquoted(text))
     raise _MisfitError

@@ -20,6 +20,7 @@ import os
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -36,8 +37,6 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _BLOCK = 4096
 # Between the keys of a nested state.
 _SEPARATOR = "/"
-# Windows would write another line end otherwise.
-_BINARY: int = getattr(os, "O_BINARY", 0)
 
 _LOCK = ".lock"
 # A file of its own: a locked file cannot be read on Windows, and some versions of filelock empty it.
@@ -95,7 +94,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps({"notes": notes, "sha256": _checksum(plain, json.dumps(notes))})
+    text = json.dumps({"notes": notes, "sha256": sha256_tensors(plain, json.dumps(notes))})
     # One entry and not several: safetensors writes them in an order that changes from file to file.
     write_bytes(path, save(plain, metadata={"node2seq": text}))
 
@@ -125,7 +124,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"it is not a whole safetensors file ({str(error).strip() or type(error).__name__})",
             "It was truncated or edited: restore it from a copy or train again",
         ) from error
-    if digest is not None and digest != _checksum(tensors, json.dumps(notes)):
+    if digest is not None and digest != sha256_tensors(tensors, json.dumps(notes)):
         raise Node2SeqError(
             str(path),
             "its checksum does not match its content",
@@ -182,9 +181,17 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of names, types, shapes and values."""
-    return _checksum({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, "")
+def sha256_tensors(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """Return the SHA-256 of a text, then of names, types, shapes and values."""
+    import torch
+
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        # Seen as bytes, since numpy has no bfloat16.
+        digest.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def make_folder(path: Path) -> None:
@@ -264,18 +271,6 @@ def parse_json(path: Path, text: str, where: str = "") -> Any:
         ) from error
 
 
-def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
-    import torch
-
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        # Seen as bytes, since numpy has no bfloat16.
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable, where a folder can be opened at all (not on Windows)."""
     if os.name == "posix":
@@ -319,11 +314,11 @@ class JsonLines:
             file.seek(self._offset)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
-        values = []
-        for line in whole.splitlines():
-            self._lines += 1
-            values.append(parse_json(self.path, line.decode(errors="replace"), f"line {self._lines} "))
-        self._offset += len(whole)
+        values = [
+            parse_json(self.path, line.decode(errors="replace"), f"line {number} ")
+            for number, line in enumerate(whole.splitlines(), start=self._lines + 1)
+        ]
+        self._offset, self._lines = self._offset + len(whole), self._lines + len(values)
         return Added(values, from_start)
 
     def append(self, values: Iterable[Any], *, durable: bool = True) -> None:
@@ -334,20 +329,16 @@ class JsonLines:
             durable: Whether to have them on the disk before returning.
         """
         content = self._encode(values)
-        with write_errors(self.path):
-            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY, 0o644)
+        with write_errors(self.path), self.path.open("ab+", buffering=0) as file:
+            end = _cut_half_line(file)
             try:
-                end = _cut_half_line(handle)
-                try:
-                    if os.write(handle, content) != len(content):
-                        raise OSError(errno.ENOSPC, "not written whole")
-                    if durable:
-                        os.fsync(handle)
-                except BaseException:
-                    os.ftruncate(handle, end)
-                    raise
-            finally:
-                os.close(handle)
+                if os.write(file.fileno(), content) != len(content):
+                    raise OSError(errno.ENOSPC, "not written whole")
+                if durable:
+                    os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(end)
+                raise
 
     def replace(self, values: Iterable[Any]) -> None:
         """Replace the whole file."""
@@ -369,19 +360,17 @@ def append_line(path: Path, value: Any) -> None:
     JsonLines(path, ascii_only=True).append([value], durable=False)
 
 
-def _cut_half_line(handle: int) -> int:
+def _cut_half_line(file: FileIO) -> int:
     """Remove what follows the last line end, and return where the file ends."""
-    end = whole = os.lseek(handle, 0, os.SEEK_END)
+    end = whole = file.seek(0, os.SEEK_END)
     while whole:
-        start = max(whole - _BLOCK, 0)
-        os.lseek(handle, start, os.SEEK_SET)
-        found = os.read(handle, whole - start).rfind(b"\n")
+        start = file.seek(max(whole - _BLOCK, 0))
+        found = file.read(whole - start).rfind(b"\n")
+        whole = start + found + 1
         if found >= 0:
-            whole = start + found + 1
             break
-        whole = start
     if whole != end:
-        os.ftruncate(handle, whole)
+        file.truncate(whole)
     return whole
 
 
@@ -413,9 +402,12 @@ def locked(folder: Path) -> Iterator[None]:
     note = folder / _HOLDER
     with hold(folder / _LOCK) as ours:
         if not ours:
+            holder = ""
+            with suppress(OSError):
+                holder = note.read_text(encoding="utf-8", errors="replace")
             raise Node2SeqError(
                 str(folder),
-                f"{_text_of(note) or 'another process'} is working in this folder",
+                f"{holder or 'another process'} is working in this folder",
                 "Wait until it ends, stop it, or give another folder with `--out`",
             )
         with write_errors(note):
@@ -424,10 +416,3 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             note.unlink(missing_ok=True)
-
-
-def _text_of(note: Path) -> str:
-    try:
-        return note.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -111,7 +111,7 @@ class Block:
             raise ImportError(f"{name} is not installed")
 sys.meta_path.insert(0, Block())
 import node2seq, node2seq.nn.models, node2seq.train, node2seq.recipes, node2seq.data
-import node2seq.benchmarking.short, node2seq.benchmarking.determinism, node2seq.explain.view
+import node2seq.benchmarking.short, node2seq.explain.view
 print(len(node2seq.MODELS), node2seq.data.load("karate").num_nodes)
 """
     assert run_python(code).split() == [str(len(node2seq.MODELS)), "34"]

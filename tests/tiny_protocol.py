@@ -1,5 +1,6 @@
 """A protocol that is done in a moment: three lines on a karate club."""
 
+from node2seq.experiments.cells import Cell
 from node2seq.experiments.declaration import CellSpace, Line, Protocol, Rung, Study
 from node2seq.search.space import Choice, Space, Uniform
 from node2seq.train.settings import Recipe
@@ -11,8 +12,8 @@ def tiny_protocol() -> Protocol:
     base = Recipe().updated(hidden_channels=4, epochs=4)
     space = Space({"skip": Choice(("sum", "concat"))}, {"dropout": Uniform(0.0, 0.5)})
     cells = {
-        ("gcn", "paper"): {"karate": CellSpace(base, Space({}, space.free))},
-        ("node2seq", "paper"): {"karate": CellSpace(base, space)},
+        Cell("gcn", "karate"): CellSpace(base, Space({}, space.free)),
+        Cell("node2seq", "karate"): CellSpace(base, space),
     }
     return Protocol(
         name="tiny",

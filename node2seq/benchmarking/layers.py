@@ -89,11 +89,6 @@ class LayerBenchmark:
         self.direction = torch.randn(shape, device=self.device, generator=generator)
 
     @property
-    def entries(self) -> int:
-        """Edges and self loops."""
-        return self.size.edges + self.size.nodes
-
-    @property
     def auto_backend(self) -> str:
         """The name of the backend that ``auto`` chooses on this graph."""
         module = ops.choose_backend("auto", self.x)
@@ -117,7 +112,7 @@ class LayerBenchmark:
         layer.compile(dynamic=False)
         edges, _ = add_self_loops(remove_self_loops(self.edge_index)[0], num_nodes=self.size.nodes)
         try:
-            return self._measure(layer, row, edge_index=edges)
+            return self._measure(layer, row, edges)
         except RuntimeError as error:  # what torch.compile raises, also where there is no C compiler
             reason = str(error).strip().splitlines()[0]
             return replace(row, result=f"{NOT_COMPILED}: {reason}")
@@ -140,20 +135,14 @@ class LayerBenchmark:
         layer = Node2SeqConv(CHANNELS, CHANNELS, kernel_size, readout=readout, backend=backend)
         if variant == COMPILED:
             layer.compile(dynamic=False)
-        row = replace(self.case(readout, kernel_size, backend), variant=variant)
-        row = self._measure(layer, row)
+        row = self._measure(layer, replace(self.case(readout, kernel_size, backend), variant=variant))
         if self.bandwidth is None or row.p50_ms is None or variant == BFLOAT16:
             return row
-        bound_ms = 1e3 * gather_bytes(readout, kernel_size, self.entries) / self.bandwidth
+        entries = self.size.edges + self.size.nodes  # with self loops
+        bound_ms = 1e3 * gather_bytes(readout, kernel_size, entries) / self.bandwidth
         return replace(row, bound_share=bound_ms / row.p50_ms)
 
-    def _measure(
-        self,
-        layer: nn.Module,
-        row: BenchmarkRow,
-        *,
-        edge_index: Tensor | None = None,
-    ) -> BenchmarkRow:
+    def _measure(self, layer: nn.Module, row: BenchmarkRow, edge_index: Tensor | None = None) -> BenchmarkRow:
         edges = self.edge_index if edge_index is None else edge_index
         step = layer_step(layer.to(self.device), self.x, edges, self.direction, row.variant)
         return measured(row, step, self.device, seconds=self.seconds, least=self.least)

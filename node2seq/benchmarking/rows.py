@@ -95,14 +95,14 @@ class BenchmarkRow:
         return ", ".join(filter(None, [" ".join(filter(None, words)), self.variant]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """What rows were measured on: the device's name, threads, versions and the commit of the code."""
 
     device: str
-    threads: int | None
+    threads: int | None = None
     versions: dict[str, str]
-    commit: str | None
+    commit: str | None = None
 
     @classmethod
     def here(cls, device: torch.device, commit: str | None = None) -> Machine:
@@ -110,21 +110,17 @@ class Machine:
         versions = {name: v for name, v in package_versions(PACKAGES).items() if v is not None}
         name = re.sub(r"\((R|TM)\)", "", device_name(device))
         threads = None if device.type == "cuda" else torch.get_num_threads()
-        return cls(name, threads, versions, commit or source_commit())
+        return cls(device=name, threads=threads, versions=versions, commit=commit or source_commit())
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredRow(BenchmarkRow):
+class StoredRow(Machine, BenchmarkRow):
     """A row of a file: what was measured, on what, and when."""
 
-    device: str
-    threads: int | None = None
-    versions: dict[str, str]
-    commit: str | None = None
     date: str
 
 
-def device_title(made_on: Machine | StoredRow) -> str:
+def device_title(made_on: Machine) -> str:
     """The device, and the threads of a processor."""
     count = made_on.threads
     return made_on.device + ("" if count is None else f", {count} thread{'s' if count > 1 else ''}")

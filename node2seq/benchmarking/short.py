@@ -159,28 +159,21 @@ def short_benchmark(
         for size in SIZES
     ]
     picks = {benchmark.size.name: benchmark.auto_backend for benchmark in benchmarks}
-    # Every backend on the smallest graph, then the ones that users get on the others, then what is left, the
-    # reference last.
+    # Every backend on the smallest graph, what users get first and the reference last; then what users get on
+    # the other graphs, then what is left.
+    smallest, *others = benchmarks
     backends = sorted(backends, key=lambda name: name == "reference")
-    own = [[picks[benchmark.size.name]] for benchmark in benchmarks]
-    stages = [
-        [(benchmarks[0], [*own[0], *(name for name in backends if name not in own[0])])],
-        list(zip(benchmarks[1:], own[1:], strict=True)),
-        *(
-            [(benchmark, [name]) for benchmark in benchmarks[1:] if picks[benchmark.size.name] != name]
-            for name in backends
-        ),
-    ]
+    wanted = [(smallest, name) for name in sorted(backends, key=lambda name: name != smallest.auto_backend)]
+    wanted += [(benchmark, benchmark.auto_backend) for benchmark in others]
+    wanted += [(each, name) for name in backends for each in others if name != each.auto_backend]
     rows: dict[str, list[BenchmarkRow]] = {size.name: [] for size in SIZES}
-    for stage in stages:
-        for benchmark, names in stage:
-            found = rows[benchmark.size.name]
-            if not found:
-                say(f"measuring {benchmark.size.name}")
-                found.append(benchmark.gat())
-            for name in names:
-                say(f"measuring {name} on {benchmark.size.name}")
-                found += _rows(benchmark, name, found[0], end, [r for known in rows.values() for r in known])
+    for benchmark, name in wanted:
+        found = rows[benchmark.size.name]
+        if not found:
+            say(f"measuring {benchmark.size.name}")
+            found.append(benchmark.gat())
+        say(f"measuring {name} on {benchmark.size.name}")
+        found += _rows(benchmark, name, found[0], end, [r for known in rows.values() for r in known])
     return ShortBenchmark(tuple(row for found in rows.values() for row in found), picks)
 
 

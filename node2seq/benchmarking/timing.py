@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,15 +49,6 @@ def measure(
         if "DefaultCPUAllocator" not in str(error):
             raise
         return None
-
-
-def seconds_of(step: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
-    """How long a step takes once, to the end of what the device has to do, and what it returns."""
-    started = time.perf_counter()
-    found = step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started, found
 
 
 def _repeat(
@@ -114,19 +105,3 @@ def _return_free_memory() -> None:
 def _resident(field: str) -> int:
     lines = _STATUS.read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
-def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float | None:
-    """The exponent a of cost ≈ c · size^a by least squares of the logarithms; none below three sizes."""
-    if len(sizes) < 3:
-        return None
-    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Bytes per second of a large copy, read and written: the speed of the memory."""
-    source = torch.ones(2**30 if device.type == "cuda" else 2**26, device=device)
-    copied = torch.empty_like(source)
-    found = measure(lambda: copied.copy_(source), device, seconds=0.5, most=10)
-    assert found is not None
-    return 2 * source.nbytes / (found.p50_ms / 1e3)

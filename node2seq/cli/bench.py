@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import Machine, append_rows, device_title, table_of
 from node2seq.benchmarking.short import ShortBenchmark, short_benchmark
-from node2seq.cli.commands import step_teller
+from node2seq.cli.commands import print_line, step_teller
 from node2seq.cli.flags import BenchFlags
+from node2seq.cli.table import make_table
 from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
 
@@ -35,20 +36,14 @@ def _show(found: ShortBenchmark, machine: Machine) -> None:
     # A file or a pipe has no width of its own.
     console = Console() if sys.stdout.isatty() else Console(width=110)
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    console.print(f"{device_title(machine)}; {versions}", highlight=False, soft_wrap=True)
-    console.print(
+    print_line(console, f"{device_title(machine)}; {versions}")
+    print_line(
+        console,
         f"forward + backward, {CHANNELS} → {CHANNELS} channels, float32; every backend agrees with the "
         "reference",
-        highlight=False,
-        soft_wrap=True,
     )
+    style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title_justify": "left"}
     for name, pick in found.picks.items():
-        rows = [row for row in found.rows if row.graph == name]
-        header, lines = table_of(rows)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=name, title_justify="left")
-        for heading in header:
-            table.add_column(heading, justify="left" if heading in ("", "backend") else "right")
-        for line in lines:
-            table.add_row(*line)
-        console.print(table)
+        cells = table_of([row for row in found.rows if row.graph == name])
+        console.print(make_table(*cells, words=("", "backend"), title=name, **style))
         console.print(f"auto chooses [bold]{pick}[/bold] here", highlight=False)

@@ -39,6 +39,7 @@ from node2seq.errors import Node2SeqError
 
 if TYPE_CHECKING:
     import typer
+    from rich.console import Console
 
 _EXTRAS = {
     **dict.fromkeys(("safetensors", "polars", "rich"), "cli"),
@@ -54,6 +55,23 @@ def echo(line: str, *, error: bool = False) -> None:
     stream = sys.stderr if error else sys.stdout
     stream.write(line + "\n")
     stream.flush()
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print a line, with its markup, that is neither coloured by its words nor broken."""
+    console.print(text, highlight=False, soft_wrap=True)
+
+
+def import_rich() -> Any:
+    """The package rich with what shows progress, or None where it is not installed."""
+    try:
+        import rich.box
+        import rich.live
+        import rich.progress
+        import rich.table
+    except ModuleNotFoundError:
+        return None
+    return rich
 
 
 def step_teller(quiet: bool) -> Callable[[str], None]:
@@ -258,33 +276,26 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     data = typer.Typer(
-        help="List, fetch and write the known data sets; check or convert a graph of your own.",
+        help="List, fetch and write the known data sets; check or convert your own graph.",
         no_args_is_help=True,
     )
-    app.callback()(_with_version())
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            echo(f"node2seq {__version__}")
+            raise typer.Exit
+
+    shown = {"help": "Show the version.", "is_eager": True, "callback": show_version}
+
+    @app.callback()
+    def before_a_verb(version: bool = typer.Option(False, "--version", **shown)) -> None:
+        pass
+
     for name, command in COMMANDS.items():
         group, _, verb = name.rpartition(" ")
         (data if group else app).command(verb, epilog=command.epilog)(_function(command))
     app.add_typer(data, name="data")
     return app
-
-
-def _with_version() -> Callable[..., None]:
-    """What typer calls before a verb: it has the flag ``--version``."""
-    import typer
-
-    def show(wanted: bool) -> None:
-        if wanted:
-            echo(f"node2seq {__version__}")
-            raise typer.Exit
-
-    def call(**_: Any) -> None:
-        pass
-
-    shown = typer.Option("--version", help="Show the version.", is_eager=True, callback=show)
-    return _signed(
-        call, [inspect.Parameter("version", _KEYWORD, default=False, annotation=Annotated[bool, shown])]
-    )
 
 
 def _function(command: Command) -> Callable[..., None]:
@@ -299,12 +310,8 @@ def _function(command: Command) -> Callable[..., None]:
         if status := command.execute(command.flags(**{**given, **lists})):
             raise typer.Exit(status)
 
+    parameters = [_parameter(each) for each in known]
     call.__doc__ = command.flags.__doc__
-    return _signed(call, [_parameter(each) for each in known])
-
-
-def _signed(call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """The function with a signature for typer to read."""
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     return call

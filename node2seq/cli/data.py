@@ -22,7 +22,7 @@ from node2seq.data import (
     summarise,
     write_graph,
 )
-from node2seq.data.graph import COUNTED, described_target
+from node2seq.data.graph import COUNTED, described_target, report_of
 from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
 from node2seq.runs.graph import read_source
@@ -60,8 +60,7 @@ def check(flags: DataCheckFlags) -> None:
         data = read_source(source, say)
         say("summarising")
         summary = summarise(data)
-    report = data.get("report")
-    warnings = [] if report is None else report.warnings
+    warnings = report_of(data).warnings
     split = _split_sizes(data)
     if flags.as_json:
         more = {"split": split, "warnings": warnings}

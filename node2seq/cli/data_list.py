@@ -8,10 +8,10 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from node2seq.cli.commands import echo
+from node2seq.cli.commands import echo, print_line
 from node2seq.cli.flags import DataListFlags
+from node2seq.cli.table import make_table
 from node2seq.data.datasets import DATASETS, NAMES, RULES
 
 
@@ -31,23 +31,22 @@ def list_sets(flags: DataListFlags) -> None:
 
 def _show_sets(rows: list[dict[str, Any]]) -> None:
     console = Console()
-    table = Table(
+    columns = ("name", "nodes", "edges", "features", "classes", "homophily", "largest_degree", "split")
+    table = make_table(
+        [column.replace("_", "\n") for column in columns],
+        [[f"{row[key]:.2f}" if key == "homophily" else str(row[key]) for key in columns] for row in rows],
+        words=("name", "split"),
+        unbroken=("name", "split"),
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         collapse_padding=True,
         caption="edges counted once; homophily: share of edges within a class",
     )
-    columns = ("name", "nodes", "edges", "features", "classes", "homophily", "largest_degree", "split")
-    for column in columns:
-        justify = "left" if column in ("name", "split") else "right"
-        table.add_column(column.replace("_", "\n"), justify=justify, no_wrap=column in ("name", "split"))
-    for row in rows:
-        table.add_row(*(f"{row[key]:.2f}" if key == "homophily" else str(row[key]) for key in columns))
     console.print(table)
-    console.print("Splits:", highlight=False)
+    print_line(console, "Splits:")
     for rule, words in RULES.items():
-        console.print(f"  {rule}: {words}", highlight=False, soft_wrap=True)
-    console.print("Known defects:", highlight=False)
+        print_line(console, f"  {rule}: {words}")
+    print_line(console, "Known defects:")
     for title, defects in dict.fromkeys((row["title"], tuple(row["defects"])) for row in rows):
         for defect in defects:
-            console.print(f"  {title}: {defect}", highlight=False, soft_wrap=True)
+            print_line(console, f"  {title}: {defect}")

@@ -6,10 +6,10 @@ import json
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.commands import echo, print_line, step_teller
 from node2seq.cli.flags import ExplainFlags, ExploreFlags
+from node2seq.cli.table import make_table
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
 from node2seq.explain.page import page_of
@@ -58,21 +58,21 @@ def explore(flags: ExploreFlags) -> None:
 
 def show(console: Console, run: ExplainedRun, found: Explanation, most: int) -> None:
     """Print the prediction, and the neighbours of each layer in their order."""
-
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
-
-    line(f"[bold]{escape(str(found.name))}[/]: {escape(_prediction(run, found))}")
+    print_line(console, f"[bold]{escape(str(found.name))}[/]: {escape(_prediction(run, found))}")
     if found.without:
         names = ", ".join(str(run.explainer.name(node)) for node in found.without)
-        line(f"without {escape(names)}")
+        print_line(console, f"without {escape(names)}")
+    words = ["place", "node", *([] if found.predicted is None else ["class"])]
+    header = [*words, "hops", "score", "contribution", "prediction without it"]
     for layer in found.layers:
-        line("")
-        line(escape(_title(layer, found)))
-        console.print(_table(run, found, layer, most))
+        print_line(console, f"\n{escape(_title(layer, found))}")
+        # The neighbours with the largest contributions in their order, then those rejected.
+        lines = [_cells(run, found, neighbour) for neighbour in layer.largest(most)]
+        console.print(make_table(header, lines, words=words, header_style=""))
         hidden = len(layer.sequence) + len(layer.rejected) - most
         if hidden > 0:
-            line(f"{hidden} more with smaller contributions; --most shows more of them, --json all")
+            more = f"{hidden} more with smaller contributions; --most shows more of them, --json all"
+            print_line(console, more)
 
 
 def _prediction(run: ExplainedRun, found: Explanation) -> str:
@@ -95,20 +95,6 @@ def _title(layer: Layer, found: Explanation) -> str:
         f"{layer.gain:+.3g} to {score}, of which the node's own features {layer.own.contribution:+.3g} and "
         f"the bias {layer.bias.contribution:+.3g}; integration error {layer.completeness_error:.1e}"
     )
-
-
-def _table(run: ExplainedRun, found: Explanation, layer: Layer, most: int) -> Table:
-    """The neighbours with the largest contributions in their order, then those rejected."""
-    table = Table(header_style="")
-    for name in ("place", "node"):
-        table.add_column(name)
-    if found.predicted is not None:
-        table.add_column("class")
-    for name in ("hops", "score", "contribution", "prediction without it"):
-        table.add_column(name, justify="right")
-    for neighbour in layer.largest(most):
-        table.add_row(*_cells(run, found, neighbour))
-    return table
 
 
 def _cells(run: ExplainedRun, found: Explanation, neighbour: Neighbour) -> list[str]:

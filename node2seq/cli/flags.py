@@ -15,7 +15,7 @@ from node2seq.cli.definitions import flag
 _OWN = "Your own graph"
 _NEW = "A new graph"
 _BATCHES = "Mini-batches"
-_BY_NAME = "found by its name"
+_BY_NAME = "detected by its name"
 _AS_TRAINED = "as in training"
 _MODELS = "residual-node2seq for your own graph, node2seq for a data set"
 
@@ -35,15 +35,15 @@ def _force() -> Any:
 def _metric() -> Any:
     return flag(
         None,
-        "What the epoch is chosen by: accuracy, balanced-accuracy, macro-f1, roc-auc or average-precision of "
-        "classes; r2, mae or rmse of numbers; micro-f1, macro-f1 or accuracy of several labels.",
-        shown="r2 for numbers, micro-f1 for several labels, roc-auc for two unequal classes of your own "
+        "Metric that selects the epoch. Classification: accuracy, balanced-accuracy, macro-f1, roc-auc or "
+        "average-precision; regression: r2, mae or rmse; several labels: micro-f1, macro-f1 or accuracy.",
+        shown="r2 for regression, micro-f1 for several labels, roc-auc for two unequal classes of your own "
         "graph, otherwise accuracy",
     )
 
 
 def _raw() -> Any:
-    return flag(False, "Leave numeric features as they are, instead of standardising them.", panel=_OWN)
+    return flag(False, "Do not standardise numeric features.", panel=_OWN)
 
 
 def _data_root() -> Any:
@@ -62,31 +62,30 @@ class FileFlags:
     nodes: Path | None = flag(None, "File of nodes.", shown=False, panel=_OWN)
     label: str | None = flag(
         None,
-        "Column of --nodes to predict; several columns of zeros and ones, separated by commas, are several "
-        "labels for each node.",
+        "Column of --nodes to predict. For several labels per node: columns of zeros and ones, separated by "
+        "commas.",
         shown=False,
         panel=_OWN,
     )
     task: str | None = flag(
         None,
-        "What to predict: classification, a class; regression, the number itself; multi-label, several "
-        "labels.",
+        "classification, regression (numbers) or multi-label (several labels per node).",
         shown="regression for a --label of many different numbers",
         panel=_OWN,
     )
-    source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_BY_NAME, panel=_OWN)
-    target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_BY_NAME, panel=_OWN)
+    source: str | None = flag(None, "Column of --edges: source node.", shown=_BY_NAME, panel=_OWN)
+    target: str | None = flag(None, "Column of --edges: target node.", shown=_BY_NAME, panel=_OWN)
     id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_BY_NAME, panel=_OWN)
     split: str | None = flag(
         None,
-        "Column of --nodes: train, val, test or nothing.",
+        "Column of --nodes: train, val, test or empty.",
         shown="60/20/20 of each class",
         panel=_OWN,
     )
     directed: bool = flag(False, "Keep the direction of the edges.", panel=_OWN)
     fill: str | None = flag(
         None,
-        "What replaces missing numbers: mean, or a number.",
+        "Value for missing numbers: mean, or a number.",
         shown="missing values are errors",
         panel=_OWN,
     )
@@ -97,7 +96,7 @@ class FileFlags:
         (), "Feature column that holds categories although it looks like numbers.", shown="none", panel=_OWN
     )
     ignore: tuple[str, ...] = flag((), "Column of --nodes to leave out.", shown="none", panel=_OWN)
-    delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found", panel=_OWN)
+    delimiter: str | None = flag(None, "Separator of a CSV file.", shown="detected", panel=_OWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +105,7 @@ class GraphFlags(FileFlags):
 
     name: str | None = flag(None, "Data set (see `node2seq data list`).", shown=False, positional=True)
     label_separator: str | None = flag(
-        None, "What separates several labels in a cell of --label, such as ';'.", shown="none", panel=_OWN
+        None, "Separator of several labels in a cell of --label, such as ';'.", shown="none", panel=_OWN
     )
     edge_weight: str | None = flag(
         None, "Column of --edges: the weight of each edge.", shown="none", panel=_OWN
@@ -130,14 +129,14 @@ class GraphFlags(FileFlags):
         panel=_OWN,
     )
     no_future_edges: bool = flag(
-        False, "Drop edges that are newer (--order-by) than the node they inform (--split-by).", panel=_OWN
+        False, "Drop edges that are newer (--order-by) than their target node (--split-by).", panel=_OWN
     )
     data_root: Path | None = _data_root()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags(GraphFlags):
-    """Train a model on a data set or on your own graph, and keep everything in a run folder."""
+    """Train a model on a data set or on your own graph; everything is saved in a run folder."""
 
     name: str | None = flag(
         None,
@@ -146,14 +145,14 @@ class TrainFlags(GraphFlags):
         positional=True,
     )
     store: Path | None = flag(
-        None, "Folder of a graph on disk that `node2seq data convert` made.", shown="none", panel=_OWN
+        None, "Store on disk, made by `node2seq data convert`.", shown="none", panel=_OWN
     )
     model: str | None = flag(None, "Which model.", shown=_MODELS)
     metric: str | None = _metric()
     raw: bool = _raw()
     variant: str | None = flag(
         None,
-        "Which recipe: paper; plus, with options that the paper does not have; or directed.",
+        "Which recipe: paper; plus, with options beyond the paper; or directed.",
         shown="paper",
     )
     baseline: str | None = flag(
@@ -172,49 +171,49 @@ class TrainFlags(GraphFlags):
         "TOML file with any of these settings. Flags override the file, which overrides the recipe.",
         shown="none",
     )
-    epochs: int | None = flag(None, "Epochs at most.", shown="the recipe's")
-    class_weights: bool = flag(False, "Give every class the same weight.")
+    epochs: int | None = flag(None, "Maximum number of epochs.", shown="the recipe's")
+    class_weights: bool = flag(False, "Give every class the same weight in the loss.")
     batch_size: int | None = flag(
         None,
-        "Train on mini-batches of so many nodes.",
+        "Train on mini-batches of this many nodes.",
         shown="the full batch, if it fits into memory",
         panel=_BATCHES,
     )
     fanout: str | None = flag(
         None,
-        "Neighbours drawn of each node, for each hop that the model reads: 10,10; -1 takes all.",
-        shown="all of a graph of up to 1,048,576 edges, else 10 for each hop",
+        "Neighbours to sample per node, for each hop that the model reads, such as 10,10; -1 takes all.",
+        shown="all for graphs of up to 1,048,576 edges, else 10 per hop",
         panel=_BATCHES,
     )
     workers: int | None = flag(
-        None, "Processes that draw batches. They change no result.", shown="0", panel=_BATCHES
+        None, "Processes that sample batches; results do not depend on it.", shown="0", panel=_BATCHES
     )
     draw: str = flag(
         "whole",
-        "Of several processes that torchrun starts: whole, each draws every batch, and the results are those "
-        "of one process; own, each draws for its own nodes, which is faster with many.",
+        "With torchrun: whole, every process samples the whole batch, and the results are those of one "
+        "process; own, each process samples for its own nodes, which is faster with many processes.",
         panel=_BATCHES,
     )
     timeout_seconds: float = flag(
         600.0,
-        "Of several processes that torchrun starts: how long one waits for the others.",
+        "With torchrun: how long a process waits for the others.",
         least=1.0,
         panel=_BATCHES,
     )
     seed: int | None = flag(None, "Seed of the split and the initial weights.", shown="0")
-    runs: int = flag(1, "Train this often with successive seeds; mean ± sd at the end.", least=1)
+    runs: int = flag(1, "Number of runs with successive seeds; mean ± sd at the end.", least=1)
     device: str | None = _device(None)
     out: Path | None = flag(None, "Run folder.", shown="runs/DATA-MODEL-sSEED")
     resume: bool = flag(
-        False, "Resume an interrupted run: the one named, or the newest. Changes nothing else."
+        False, "Resume an interrupted run: the one named, or the newest. Its settings stay the same."
     )
-    checkpoint_seconds: float = flag(15.0, "Save a checkpoint this often.", least=0.0, most=30.0)
+    checkpoint_seconds: float = flag(15.0, "Seconds between checkpoints.", least=0.0, most=30.0)
     as_json: bool = _json()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneFlags(GraphFlags):
-    """Search for good settings by a metric on validation nodes; the recipe is ready for `train --config`.
+    """Search for good settings by a metric on validation nodes, and write a recipe for `train --config`.
 
     Interrupt it at any time; run the same command to resume.
     """
@@ -222,32 +221,32 @@ class TuneFlags(GraphFlags):
     model: str | None = flag(None, "Which model.", shown=_MODELS)
     metric: str | None = _metric()
     raw: bool = _raw()
-    space: str = flag("paper", "paper: what the paper leaves open; plus: also what it does not have.")
+    space: str = flag("paper", "paper: what the paper leaves open; plus: also options beyond the paper.")
     fix: tuple[str, ...] = flag(
         (),
-        "Fix an option instead of searching for it; may be repeated. OPTION=[A, B] leaves only these.",
+        "Fix an option instead of searching for it; may be repeated. OPTION=[A, B] restricts it to these.",
         metavar="OPTION=VALUE",
         shown="none",
     )
     start: Path | None = flag(None, "TOML file with settings to start from.", shown="the recipe's")
     rule: str | None = flag(
         None,
-        "How to split, a rule of `node2seq data list`; redrawn makes several of a fixed split.",
-        shown="as the data says",
+        "Split rule, see `node2seq data list`; redrawn makes several splits of a fixed one.",
+        shown="the data set's",
     )
     sampler: str = flag(
-        "bayes", "bayes: optuna's, with pruning; halving: successive halving, without optuna."
+        "bayes", "bayes: optuna's sampler, with pruning; halving: successive halving, without optuna."
     )
-    trials: int = flag(64, "Different settings to try.")
+    trials: int = flag(64, "Number of settings to try.")
     seeds: str | None = flag(
-        None, "Seeds of the splits that settings are compared on.", shown="2 to 5 splits, by --trials"
+        None, "Seeds of the splits on which settings are compared.", shown="2 to 5 splits, by --trials"
     )
     final_seeds: str | None = flag(
         None, "Seeds of further splits for the best settings.", shown="twice as many splits"
     )
     finalists: int | None = flag(
         None,
-        "How many are trained on the further splits, besides the default.",
+        "Number of trials to train on the further splits, besides the default.",
         shown="an eighth of --trials, 1 to 8",
     )
     seed: int = flag(0, "Seed of the search itself.")
@@ -269,7 +268,7 @@ class TuneFlags(GraphFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateFlags:
-    """Measure a trained model: accuracy, macro-F1, ROC-AUC, and each class; R² and errors of numbers."""
+    """Evaluate a trained model: accuracy, macro-F1, ROC-AUC, and each class; R² and errors in regression."""
 
     run: Path = _run_folder()
     device: str = _device()
@@ -278,7 +277,7 @@ class EvaluateFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainFlags:
-    """Explain a node's prediction: its neighbours in their order, what each adds, what changes without it."""
+    """Explain a node's prediction: its sorted neighbours, what each adds, and the prediction without it."""
 
     run: Path = _run_folder()
     node: str = flag(..., "The node, by its id in your file of nodes, or its number.", metavar="ID")
@@ -289,20 +288,20 @@ class ExplainFlags:
         False, "Switch a neighbour off by the edges in both directions, not by the one into the node alone."
     )
     html: Path | None = flag(
-        None, "Write what `node2seq explore` shows of the node as one file.", metavar="FILE", shown="none"
+        None, "Write the page of this node (see `node2seq explore`).", metavar="FILE", shown="none"
     )
     force: bool = _force()
-    most: int = flag(30, "Neighbours of a layer to show: those with the largest contributions.", least=1)
+    most: int = flag(30, "Neighbours to show per layer: those with the largest contributions.", least=1)
     device: str = _device()
     as_json: bool = _json()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExploreFlags:
-    """Serve a page to this machine on which a run's nodes can be searched, explained and changed."""
+    """Serve a page on localhost: search a run's nodes, explain them and switch off neighbours."""
 
     run: Path = _run_folder()
-    port: int = flag(8450, "Where it listens, on 127.0.0.1 alone; 0 takes a free one.", least=0, most=65535)
+    port: int = flag(8450, "Port on 127.0.0.1; 0 takes a free one.", least=0, most=65535)
     both_directions: bool = flag(
         False, "Switch a neighbour off by the edges in both directions, not by the one into the node alone."
     )
@@ -311,7 +310,7 @@ class ExploreFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictFlags:
-    """Predict every node: those of the graph that a run was trained on, or of a new one."""
+    """Predict all nodes of the graph that a run was trained on, or of a new graph."""
 
     run: Path = _run_folder()
     out: Path = flag(
@@ -322,19 +321,17 @@ class PredictFlags:
     edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")
     nodes: Path | None = flag(
         None,
-        "Nodes of a new graph; of a run on a store, without --edges: the ids of those to predict.",
+        "Nodes of a new graph. For a run on a store, without --edges: file of the ids to predict.",
         shown="the graph of the run",
     )
-    sample: int | None = flag(
-        None, "Predict so many nodes of a store, drawn at random.", shown="all nodes", least=1
-    )
-    source: str | None = flag(None, "Column of --edges: where an edge starts.", shown=_AS_TRAINED, panel=_NEW)
-    target: str | None = flag(None, "Column of --edges: where an edge ends.", shown=_AS_TRAINED, panel=_NEW)
+    sample: int | None = flag(None, "Predict this many random nodes of a store.", shown="all nodes", least=1)
+    source: str | None = flag(None, "Column of --edges: source node.", shown=_AS_TRAINED, panel=_NEW)
+    target: str | None = flag(None, "Column of --edges: target node.", shown=_AS_TRAINED, panel=_NEW)
     id: str | None = flag(None, "Column of --nodes: the node's id.", shown=_AS_TRAINED, panel=_NEW)
     fill: str | None = flag(
-        None, "What replaces missing numbers: mean, or a number.", shown=_AS_TRAINED, panel=_NEW
+        None, "Value for missing numbers: mean, or a number.", shown=_AS_TRAINED, panel=_NEW
     )
-    delimiter: str | None = flag(None, "What separates the cells of a CSV file.", shown="found", panel=_NEW)
+    delimiter: str | None = flag(None, "Separator of a CSV file.", shown="detected", panel=_NEW)
     embeddings: Path | None = flag(
         None, "Also write the nodes' embeddings, .csv, .tsv or .parquet.", shown="none"
     )
@@ -345,7 +342,7 @@ class PredictFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class InfoFlags:
-    """Show versions and devices, the options of a model, or what a run is."""
+    """Show versions and devices, the options of a model, or a summary of a run."""
 
     run: Path | None = flag(None, "Run folder.", shown="this installation", positional=True)
     model: str | None = flag(None, "Show the options of this model and of training.", shown="none")
@@ -391,22 +388,24 @@ class ReproduceFlags:
     list_only: bool = flag(False, "Instead, list the cells and how many runs they have.", "--list")
     retire: bool = flag(False, "First move rows of past recipes to retired.jsonl.")
     render_only: bool = flag(False, "Instead, only render the existing rows.", "--render")
-    epochs: int | None = flag(None, "Epochs at most, for a trial with --results of its own.", shown=False)
+    epochs: int | None = flag(
+        None, "Maximum number of epochs, for a trial with its own --results.", shown=False
+    )
     results: Path = flag(Path("results"), "Folder of the rows.")
     docs: Path | None = flag(None, "Folder to render to, after training too.", shown="docs, with --render")
     formats: tuple[str, ...] = flag(
         (), "What to render: md, html or tex; may be repeated.", "--format", shown="md"
     )
     data_root: Path | None = _data_root()
-    commit: str | None = flag(None, "The commit that rows name where there is no checkout.", shown=False)
+    commit: str | None = flag(None, "Commit to record in the rows if there is no checkout.", shown=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolFlags:
     """Compare all models at equal budgets, as declared in results/protocol/declaration.json.
 
-    Interrupt it at any time; run the same command to resume. It stops once, after the search: the recipes
-    that it chose are committed before their test rows are made.
+    Interrupt it at any time; run the same command to resume. It stops once, after the search: commit the
+    chosen recipes before their test rows are made.
     """
 
     stage: str = flag("all", "all, plan, pack, search, choose, measure, ablate or render.", positional=True)
@@ -417,12 +416,12 @@ class ProtocolFlags:
     )
     folder: Path = flag(Path("results/protocol"), "Folder of its rows.")
     graphs: Path | None = flag(
-        None, "File of the graphs, as `pack` writes it for another machine.", shown="the data sets"
+        None, "File of graphs, written by `pack` for another machine.", shown="the data sets"
     )
-    results: Path = flag(Path("results"), "Folder of the rows of `reproduce`, which the page shows beside.")
+    results: Path = flag(Path("results"), "Folder of the rows of `reproduce`, shown for comparison.")
     docs: Path = flag(Path("docs"), "Folder to render to.")
     data_root: Path | None = _data_root()
-    commit: str | None = flag(None, "The commit that rows name where there is no checkout.", shown=False)
+    commit: str | None = flag(None, "Commit to record in the rows if there is no checkout.", shown=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,7 +433,7 @@ class DataListFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFetchFlags:
-    """Get data sets, so that later runs need no network; downloads are kept in the user's cache."""
+    """Fetch data sets, so that later runs need no network; downloads are kept in the user's cache."""
 
     names: tuple[str, ...] = flag(..., "Data sets, see `node2seq data list`.", shown=False, positional=True)
     data_root: Path | None = _data_root()
@@ -474,13 +473,13 @@ class DataConvertFlags(FileFlags):
     label: str | None = flag(None, "Column of --nodes to predict.", shown="none", panel=_OWN)
     task: str | None = flag(
         None,
-        "What to predict: classification, a class; regression, the number itself.",
+        "classification or regression (numbers).",
         shown="regression for a --label of many different numbers",
         panel=_OWN,
     )
     features: tuple[str, ...] = flag(
         (),
-        "Column of --nodes to learn from, also one of lists of numbers; may be repeated.",
+        "Column of --nodes to learn from, or a column of lists of numbers; may be repeated.",
         "--feature",
         shown="all",
         panel=_OWN,
@@ -489,5 +488,5 @@ class DataConvertFlags(FileFlags):
     dtype: str | None = flag(
         None, "Type of the stored features: float16 or float32.", shown="float16 if the files have it"
     )
-    memory: str = flag("4GB", "Memory that it may take.")
+    memory: str = flag("4GB", "Memory limit.")
     as_json: bool = _json()

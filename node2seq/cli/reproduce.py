@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from node2seq.cli.commands import echo
+from node2seq.cli.commands import echo, import_rich
 from node2seq.cli.flags import ReproduceFlags
 from node2seq.experiments import workers
 from node2seq.experiments.cells import Cell, Key, Run, choose_cells, runs_of
@@ -172,7 +172,7 @@ def _progress(
         live: Whether to draw a table that changes in place; needs rich.
     """
     board = _Board(runs, done)
-    if live and (rich := _rich()):
+    if live and (rich := import_rich()):
         with rich.live.Live(board.draw(rich), refresh_per_second=4) as screen:
 
             def show(rows: Sequence[ResultRow]) -> None:
@@ -241,14 +241,3 @@ class _Board:
             return f"{time.monotonic() - self._started:.0f} s"
         left = (time.monotonic() - self._started) / new * (self.total - self.made)
         return f"about {left:.0f} s left"
-
-
-def _rich() -> Any:
-    """The package rich, or None where it is not installed."""
-    try:
-        import rich.box
-        import rich.live
-        import rich.table
-    except ModuleNotFoundError:
-        return None
-    return rich

@@ -13,7 +13,7 @@ from node2seq.cli.flags import GraphFlags, TrainFlags
 from node2seq.data.sampler import check_fanout
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import complete, current
-from node2seq.options import check_choice, parse
+from node2seq.options import check_choice, check_rules, parse
 from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
@@ -89,48 +89,50 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
         source: The graph.
         labelled: Whether it is to be trained on.
     """
-    if source.name is None and not source.files and source.store is None:
-        raise Node2SeqError(
+    name, store, file = source.name, source.store, next(iter(source.files), None)
+    label = ["label"] if source.label else []
+    # The first word on how to read files, which a store and a data set have no use for.
+    of_store, of_name = (
+        next(iter([*sorted(source.reading.keys() - meant), *label]), None) for meant in (set(), {"directed"})
+    )
+    check_rules(
+        (
+            any(graph is not None for graph in (name, store, file)),
             "the graph",
             "it is missing",
             "Name a data set (`node2seq data list` shows them) or give --edges, --nodes and --label",
-        )
-    if source.store is not None:
-        return _checked_store(source)
-    if source.name is not None and source.files:
-        raise Node2SeqError(
-            f"the data set {source.name} and {source.files[0]}",
+        ),
+        (
+            store is None or (name is None and file is None),
+            f"{name or file} and the store {store}",
             "these are two graphs",
-            "Give a name or files, not both",
-        )
-    misplaced = sorted(set(source.reading) - {"directed"}) + (["label"] if source.label else [])
-    if source.name is not None and misplaced:
-        raise Node2SeqError(
-            f"{misplaced[0]} with the data set {source.name}",
-            "it tells how to read files of your own",
-            "Leave it out",
-        )
-    if labelled and source.files and source.label is None:
-        raise Node2SeqError(
-            "--label", "training needs the column to predict", "Name it: --nodes FILE --label COLUMN"
-        )
-    return source
-
-
-def _checked_store(source: Source) -> Source:
-    """Refuse a store beside another graph, and words on how to read files."""
-    other = source.name or (str(source.files[0]) if source.files else None)
-    if other is not None:
-        raise Node2SeqError(
-            f"{other} and the store {source.store}", "these are two graphs", "Give one of them"
-        )
-    misplaced = sorted(source.reading) + (["label"] if source.label else [])
-    if misplaced:
-        raise Node2SeqError(
-            f"{misplaced[0]} with the store {source.store}",
+            "Give one of them",
+        ),
+        (
+            store is None or of_store is None,
+            f"{of_store} with the store {store}",
             "it tells how to read files, and a store holds what `node2seq data convert` read",
             "Leave it out, or convert the files again",
-        )
+        ),
+        (
+            name is None or file is None,
+            f"the data set {name} and {file}",
+            "these are two graphs",
+            "Give a name or files, not both",
+        ),
+        (
+            name is None or of_name is None,
+            f"{of_name} with the data set {name}",
+            "it tells how to read files of your own",
+            "Leave it out",
+        ),
+        (
+            not labelled or file is None or source.label is not None,
+            "--label",
+            "training needs the column to predict",
+            "Name it: --nodes FILE --label COLUMN",
+        ),
+    )
     return source
 
 
@@ -197,7 +199,9 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     usual = settings_for(data, class_weights=weights)
     ordered = options_for_order(model, source.carried)
     values = usual | ordered | file.options | file.settings | normalize | assigned | flags
-    sizes = sizes_of(data, file.split_rule, seed)
+    is_full = not on_disk and _first(given.batch_size, file.batches.batch_size) is None
+    epochs = values.get("epochs") if is_full else None
+    sizes = replace(sizes_of(data, file.split_rule, seed), epochs=epochs)
     own = _recipe(variant, model, source.name, sizes, values)
     # What is compared is chosen by the same metric.
     shared = usual | normalize | {"metric": own["settings"].metric} | flags

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Table
 
+from node2seq.cli.commands import print_line
+from node2seq.cli.table import make_table
 from node2seq.data.graph import COUNTED, described_target
 from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table, result_row, values_of
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
@@ -48,22 +49,18 @@ class Finished:
 
 def start(console: Console, begun: RunStart, with_graph: bool) -> None:
     """Say what is about to be trained, and on what graph unless that was said before."""
-
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
-
     if with_graph:
-        _graph(line, begun)
+        _graph(console, begun)
     for warning in begun.warnings:
-        line(f"[yellow]warning:[/] {escape(warning)}")
+        print_line(console, f"[yellow]warning:[/] {escape(warning)}")
     if begun.batches is not None:
-        line(escape(begun.batches))
+        print_line(console, escape(begun.batches))
     epochs = begun.config.settings.epochs - begun.epoch
     state = f"resumes after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
-    line(f"[bold]{begun.config.model}[/]: {state} → {escape(str(begun.folder))}")
+    print_line(console, f"[bold]{begun.config.model}[/]: {state} → {escape(str(begun.folder))}")
 
 
-def _graph(line: Callable[[str], None], begun: RunStart) -> None:
+def _graph(console: Console, begun: RunStart) -> None:
     about = begun.graph.summary
     split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
@@ -74,13 +71,14 @@ def _graph(line: Callable[[str], None], begun: RunStart) -> None:
     target, classes = f"{counted}: {balance}", f", {about.classes} {counted}"
     if counted is None:
         target, classes = f"to predict: {described_target(about.target)}", ""
-    line(
+    print_line(
+        console,
         f"[bold]{escape(begun.config.source.title)}[/]: {about.nodes} nodes, {about.edges} edges, "
-        f"{about.features} features{classes}; {components}{about.isolated} isolated nodes{homophily}"
+        f"{about.features} features{classes}; {components}{about.isolated} isolated nodes{homophily}",
     )
-    line(f"{escape(target)}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
+    print_line(console, f"{escape(target)}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
     for note in about.notes:
-        line(f"note: {escape(note)}")
+        print_line(console, f"note: {escape(note)}")
 
 
 @contextmanager
@@ -120,7 +118,9 @@ def _bar(console: Console, title: str, epochs: int, done: int, metric: str) -> I
             )
 
         yield show
-        bar.update(task, total=bar.tasks[0].completed)  # early stopping ends a run, too
+        trained = bar.tasks[0].completed
+        if trained < epochs:
+            bar.update(task, total=trained, left="stopped early")
 
 
 class _Pace:
@@ -162,7 +162,7 @@ def _lines(console: Console, title: str, epochs: int, done: int, metric: str) ->
         last, shown_lines = now, shown_lines + 1
         score = shown(metric, record.val_score, " %")
         text = f"{title}  epoch {record.epoch}/{epochs}  loss {record.loss:.3f}  validation {score}  {left}"
-        console.print(text.rstrip(), highlight=False, soft_wrap=True)
+        print_line(console, text.rstrip())
 
     return show
 
@@ -192,7 +192,7 @@ class BatchLines:
         left = f", {(now - self._begun) / since * (at.total - at.done):.0f} s left" if since else ""
         epoch = f"epoch {at.epoch}/{self._epochs}" if at.epoch <= self._epochs else "at the end"
         text = f"{self._title}  {epoch}  {at.doing}, {at.done:,} of {at.total:,} nodes{left}"
-        self._console.print(text, highlight=False, soft_wrap=True)
+        print_line(self._console, text)
 
 
 def results(console: Console, finished: Sequence[Finished]) -> None:
@@ -206,29 +206,21 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
         share = shown(tests[0].reference_metric, mean, " % of the test nodes")
         title += f"; {tests[0].reference_title}: {share}"
     others = [
-        f"{METRIC_TITLES[figure]} (test)" for figure in other_figures(finished[0].own.metrics["val"], metric)
+        f"{METRIC_TITLES[figure]}\n(test)" for figure in other_figures(finished[0].own.metrics["val"], metric)
     ]
-    table = _table(title, "model", "validation", "test", *others, "epoch", "seconds", pad_edge=False)
-    for outcomes in _side_by_side(finished):
-        seconds = sum(outcome.seconds for outcome in outcomes)
-        table.add_row(*result_row(outcomes, metric), f"{seconds:.1f}")
-    console.print(table)
+    header = ["model", "validation", "test", *others, "epoch", "seconds"]
+    lines = [
+        [*result_row(outcomes, metric), f"{sum(outcome.seconds for outcome in outcomes):.1f}"]
+        for outcomes in _side_by_side(finished)
+    ]
+    names = header[:1]
+    console.print(make_table(header, lines, words=names, unbroken=names, title=title, pad_edge=False))
     for warning in _warnings(finished):
-        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        print_line(console, f"[yellow]warning:[/] {escape(warning)}")
     for run in finished:
-        console.print(f"run folder: {escape(str(run.own.folder.path))}", highlight=False, soft_wrap=True)
+        print_line(console, f"run folder: {escape(str(run.own.folder.path))}")
     if not many:
-        report = finished[0].own.folder.report_file
-        console.print(f"report:     {escape(str(report))}", highlight=False, soft_wrap=True)
-
-
-def _table(title: str | None, name: str, *figures: str, **style: Any) -> Table:
-    """A table whose first column names what the figures in the others are of."""
-    table = Table(title=title, **style)
-    table.add_column(name, no_wrap=name == "model")
-    for figure in figures:
-        table.add_column(figure, justify="right")
-    return table
+        print_line(console, f"report:     {escape(str(finished[0].own.folder.report_file))}")
 
 
 def _warnings(finished: Sequence[Finished]) -> list[str]:
@@ -249,10 +241,8 @@ def metrics(console: Console, measured: Mapping[str, Measured], class_names: Seq
         word = measured[part].row_word
         tables[f"{PARTS[part]}, {word} by {word}"] = classes_table(measured[part], class_names)
     for title, grid in tables.items():
-        table = _table(title or None, *grid.header)
-        for line in grid.lines:
-            table.add_row(*(escape(str(cell)) for cell in line))
-        console.print(table)
+        lines = [[escape(str(cell)) for cell in line] for line in grid.lines]
+        console.print(make_table(grid.header, lines, words=grid.header[:1], title=title or None))
 
 
 def as_json(finished: Sequence[Finished]) -> str:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from node2seq.data.bitcoin_otc import load_bitcoin_otc
     from node2seq.data.datasets import COLUMNS, DATASETS, NAMES, RULES, Column, Dataset
-    from node2seq.data.graph import Summary, summarise
+    from node2seq.data.graph import ReadReport, Summary, summarise
     from node2seq.data.interop import from_networkx, from_pyg, to_frames, to_networkx, to_pyg, write_graph
     from node2seq.data.loading import load, normalize_features
-    from node2seq.data.reading import ReadReport, from_frames, read_graph
+    from node2seq.data.reading import from_frames, read_graph
     from node2seq.data.splits import Split, fold_numbers, make_split
 
 _HOME = {
     "bitcoin_otc": ("load_bitcoin_otc",),
     "datasets": ("COLUMNS", "DATASETS", "NAMES", "RULES", "Column", "Dataset"),
-    "graph": ("Summary", "summarise"),
+    "graph": ("ReadReport", "Summary", "summarise"),
     "interop": ("from_networkx", "from_pyg", "to_frames", "to_networkx", "to_pyg", "write_graph"),
     "loading": ("load", "normalize_features"),
-    "reading": ("ReadReport", "from_frames", "read_graph"),
+    "reading": ("from_frames", "read_graph"),
     "splits": ("Split", "fold_numbers", "make_split"),
 }
 

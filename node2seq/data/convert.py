@@ -10,13 +10,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from node2seq.data.conversion.engine import Report, Table, parse_size
-from node2seq.data.conversion.job import Job, Request
+from node2seq.data.conversion.engine import Report, parse_size
+from node2seq.data.conversion.job import WORK, Job, Request
 from node2seq.data.conversion.steps import (
     choose_columns,
     copy_nodes,
@@ -33,22 +33,11 @@ from node2seq.data.graph import estimate
 from node2seq.data.schema import make_schema
 from node2seq.data.splits import REGRESSION
 from node2seq.data.store import JOURNAL, MANIFEST, StoredGraph, write_manifest
-from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
-from node2seq.storage import (
-    LOCK_FILES,
-    DiskFullError,
-    locked,
-    make_folder,
-    read_json,
-    remove_leftovers,
-    write_json,
-)
+from node2seq.storage import LOCK_FILES, DiskFullError, locked, make_folder
 
 __all__ = ["Progress", "Request", "convert"]
 
-WORK = "work"
-FORMAT = 1
 DEFAULT_MEMORY = "4GB"
 _LEAST_MEMORY = 256 * 10**6
 
@@ -101,7 +90,7 @@ def convert(
     make_folder(folder / WORK)
     try:
         with locked(folder):
-            _Conversion(request, folder, limit, on_progress or (lambda _: None)).run()
+            _run(Job(request, folder, limit), on_progress or (lambda _: None))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Stopped. Run the same command to resume.") from None
     except Node2SeqError as error:
@@ -127,7 +116,7 @@ def _check_free(folder: Path) -> None:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Step:
     name: str
     title: str
@@ -135,186 +124,99 @@ class _Step:
     run: Callable[[Job, Report], dict[str, Any]]
 
 
-@dataclass
-class _Clock:
-    """Estimates the time that is left from the work that this process has done."""
-
-    total: float
-    done: float
-    started: float = field(default_factory=time.monotonic)
-    here: float = 0.0
-
-    def left(self, within: float) -> float | None:
-        """Seconds left, where ``within`` is the work done of the present step."""
-        worked = self.here + within
-        seconds = time.monotonic() - self.started
-        if worked <= 0 or seconds < 1:
-            return None
-        return seconds / worked * max(self.total - self.done - worked, 0.0)
-
-
-class _Conversion:
-    """One conversion: its tables, its steps and its journal.
-
-    Args:
-        request: What to convert.
-        folder: The store.
-        memory: Bytes that it may take.
-        on_progress: Called often.
-    """
-
-    def __init__(self, request: Request, folder: Path, memory: int, on_progress: OnProgress) -> None:
-        self._on_progress = on_progress
-        self.job = Job(request, folder, folder / WORK, memory)
-
-    def run(self) -> None:
-        """Take the steps that are left."""
-        if (self.job.folder / MANIFEST).is_file():
-            if StoredGraph(self.job.folder).manifest.get("request") != self._identity:
-                raise Node2SeqError(
-                    str(self.job.folder),
-                    "it is a store of other files, or of these with other options, and nothing is "
-                    "overwritten",
-                    "Give another folder, or remove this one",
-                )
-            self._clean()
-            return
-        self._resume()
-        self._begin()
-        steps = self._steps()
-        finished = sum(step.weight for step in steps if step.name in self.job.done)
-        clock = _Clock(sum(step.weight for step in steps), finished)
-        for number, step in enumerate(steps, start=1):
-            if step.name not in self.job.done:
-                self._take(step, number, len(steps), clock)
-        self._write_manifest()
-        self._clean()
-
-    def _take(self, step: _Step, number: int, steps: int, clock: _Clock) -> None:
-        def report(share: float) -> None:
-            within = step.weight * min(max(share, 0.0), 1.0)
-            overall = (clock.done + clock.here + within) / clock.total
-            self._on_progress(Progress(number, steps, step.title, overall, clock.left(within)))
-
-        report(0.0)
-        self.job.done[step.name] = step.run(self.job, report)
-        self._write_journal()
-        clock.here += step.weight
-        report(0.0)
-
-    @property
-    def _identity(self) -> dict[str, Any]:
-        """What decides the content of the store, ready for JSON."""
-        request = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self.job.request).items()
-        }
-        for name, table in (("edges", self.job.edges), ("nodes", self.job.nodes)):
-            request[name] = [[file.name, file.stat().st_size] for file in table.files]
-        return request
-
-    @property
-    def _times(self) -> list[int]:
-        return [file.stat().st_mtime_ns for table in (self.job.edges, self.job.nodes) for file in table.files]
-
-    def _resume(self) -> None:
-        """Take up what an earlier process has done; of files that were corrected since, nothing."""
-        path = self.job.folder / JOURNAL
-        journal = read_json(path) if path.is_file() else {"format": FORMAT, "request": self._identity}
-        if journal.get("format") != FORMAT or _without_sizes(journal["request"]) != _without_sizes(
-            self._identity
-        ):
-            raise Node2SeqError(
-                str(self.job.folder),
-                "a conversion of other files or with other options was begun there",
-                "Give the same files and options, or another folder, or remove this one",
-            )
-        if journal["request"] == self._identity and journal.get("times") == self._times:
-            self.job.done, self.job.notes = journal["done"], journal["notes"]
-
-    def _begin(self) -> None:
-        """Make sure that there is room, and remove what cannot be used."""
-        self._check_space()
-        if not self.job.done:
-            shutil.rmtree(self.job.work, ignore_errors=True)
-            make_folder(self.job.work)
-            self._write_journal()
-        for folder in (self.job.folder, self.job.work):
-            remove_leftovers(folder)
-
-    def _write_journal(self) -> None:
-        known = {"format": FORMAT, "request": self._identity, "times": self._times}
-        write_json(self.job.folder / JOURNAL, {**known, "done": self.job.done, "notes": self.job.notes})
-
-    def _clean(self) -> None:
-        shutil.rmtree(self.job.work, ignore_errors=True)
-        (self.job.folder / JOURNAL).unlink(missing_ok=True)
-        remove_leftovers(self.job.folder)
-
-    def _steps(self) -> list[_Step]:
-        """All steps; weights are about the seconds of a processor, measured on 1M nodes and 10M edges."""
-        nodes, edges = (self._sizes[name] / 1e6 for name in ("nodes", "edges"))
-        cells = nodes * max(self.job.num_numbers, 8)
-        text = 3.0 if self.job.nodes.kind != "Parquet" else 1.0
-        steps = [
-            _Step("ids", "numbering the nodes", 0.1 * nodes, number_nodes),
-            _Step("order", "sorting the ids", 0.6 * nodes, sort_ids),
-            _Step("labels", "reading the labels", 0.3 * nodes, read_labels),
-            _Step("columns", "looking at the columns", 0.045 * cells * text, choose_columns),
-            _Step("features", "encoding the features", 0.055 * cells * text, encode_features),
-            _Step("join", "looking up the ends of the edges", 0.2 * edges, join_edges),
-            _Step("sort", "sorting the edges", 0.2 * edges, sort_edges),
-            _Step("edges", "writing the edges", 0.1 * edges, write_edges),
-        ]
-        if self.job.copies:
-            steps.insert(0, _Step("nodes", "reading the nodes", 0.05 * cells, copy_nodes))
-        return steps
-
-    @cached_property
-    def _sizes(self) -> dict[str, int]:
-        """About how many rows the tables have."""
-        return {"nodes": _count_rows(self.job.nodes), "edges": _count_rows(self.job.edges)}
-
-    def _check_space(self) -> None:
-        """Refuse to begin what the disk has no room for."""
-        nodes, edges = self._sizes["nodes"], self._sizes["edges"]
-        entries = edges if self.job.request.directed else 2 * edges
-        per_node = 2 * self.job.num_numbers * (1 if self.job.half else 2) + 64
-        needed = nodes * per_node + entries * 4  # the store itself
-        needed += entries * 8 + edges * 8 + max(entries * 16 - self.job.memory, 0)  # sorted, joined, spilled
-        needed += self.job.nodes.size if self.job.copies else 0
-        have = sum(file.stat().st_size for file in self.job.folder.rglob("*") if file.is_file())
-        free = shutil.disk_usage(self.job.folder).free
-        if needed > free + have:
-            raise Node2SeqError(
-                str(self.job.folder),
-                f"the conversion takes about {needed / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free",
-                "Free some space, or give a folder on another disk",
-            )
-
-    def _write_manifest(self) -> None:
-        """Make a store of the arrays that were written."""
-        job, arrays = self.job, {}
-        for result in job.done.values():
-            arrays |= result.get("arrays", {})
-        names, directed = job.done["labels"]["names"], job.request.directed
-        columns = {"source": job.source, "target": job.target, "id": job.id, "label": job.request.label}
-        schema = make_schema(columns, job.done["columns"]["encoding"], names, directed=directed)
-        if job.done["labels"]["task"] == REGRESSION:
-            schema["target"] = {"kind": REGRESSION}
-        about = {
-            "nodes": job.done["ids"]["nodes"],
-            "edges": job.done["edges"]["edges"],
-            "schema": schema,
-            "summary": _summary(job),
-            "request": self._identity,
-        }
-        write_manifest(job.folder, dict(sorted(arrays.items())), about)
+def _run(job: Job, on_progress: OnProgress) -> None:
+    """Take the steps that are left, and make a store of what they wrote."""
+    if not (job.folder / MANIFEST).is_file():
+        job.resume()
+        _check_space(job)
+        job.begin()
+        _take_steps(job, on_progress)
+        _write_manifest(job)
+    elif StoredGraph(job.folder).manifest.get("request") != job.identity:
+        raise Node2SeqError(
+            str(job.folder),
+            "it is a store of other files, or of these with other options, and nothing is overwritten",
+            "Give another folder, or remove this one",
+        )
+    job.clean()
 
 
-def _without_sizes(request: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for, whatever the files hold."""
-    return {**request, **{part: [name for name, _ in request[part]] for part in ("edges", "nodes")}}
+def _take_steps(job: Job, on_progress: OnProgress) -> None:
+    """Take the steps that are left; the time left is estimated from the work that this process has done."""
+    steps, started = _steps(job), time.monotonic()
+    total = sum(step.weight for step in steps)
+    begun = done = sum(step.weight for step in steps if step.name in job.done)
+
+    def tell(number: int, step: _Step, before: float, share: float) -> None:
+        here = before + step.weight * min(max(share, 0.0), 1.0)
+        worked, seconds = here - begun, time.monotonic() - started
+        left = seconds / worked * max(total - here, 0.0) if worked > 0 and seconds >= 1 else None
+        on_progress(Progress(number, len(steps), step.title, here / total, left))
+
+    for number, step in enumerate(steps, start=1):
+        if step.name not in job.done:
+            report = partial(tell, number, step, done)
+            report(0.0)
+            job.done[step.name] = step.run(job, report)
+            job.write_journal()
+            report(1.0)
+            done += step.weight
+
+
+def _steps(job: Job) -> list[_Step]:
+    """All steps; weights are about the seconds of a processor, measured on 1M nodes and 10M edges."""
+    nodes, edges = job.nodes.rows / 1e6, job.edges.rows / 1e6
+    cells = nodes * max(job.num_numbers, 8)
+    text = 3.0 if job.nodes.kind != "Parquet" else 1.0
+    steps = [
+        _Step("ids", "numbering the nodes", 0.1 * nodes, number_nodes),
+        _Step("order", "sorting the ids", 0.6 * nodes, sort_ids),
+        _Step("labels", "reading the labels", 0.3 * nodes, read_labels),
+        _Step("columns", "looking at the columns", 0.045 * cells * text, choose_columns),
+        _Step("features", "encoding the features", 0.055 * cells * text, encode_features),
+        _Step("join", "looking up the ends of the edges", 0.2 * edges, join_edges),
+        _Step("sort", "sorting the edges", 0.2 * edges, sort_edges),
+        _Step("edges", "writing the edges", 0.1 * edges, write_edges),
+    ]
+    if job.copies:
+        steps.insert(0, _Step("nodes", "reading the nodes", 0.05 * cells, copy_nodes))
+    return steps
+
+
+def _check_space(job: Job) -> None:
+    """Refuse to begin what the disk has no room for."""
+    nodes, edges = job.nodes.rows, job.edges.rows
+    entries = edges if job.request.directed else 2 * edges
+    per_node = 2 * job.num_numbers * (1 if job.half else 2) + 64
+    needed = nodes * per_node + entries * 4  # the store itself
+    needed += entries * 8 + edges * 8 + max(entries * 16 - job.memory, 0)  # sorted, joined, spilled
+    needed += job.nodes.size if job.copies else 0
+    have = sum(file.stat().st_size for file in job.folder.rglob("*") if file.is_file())
+    free = shutil.disk_usage(job.folder).free
+    if needed > free + have:
+        raise Node2SeqError(
+            str(job.folder),
+            f"the conversion takes about {needed / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free",
+            "Free some space, or give a folder on another disk",
+        )
+
+
+def _write_manifest(job: Job) -> None:
+    """Make a store of the arrays that were written."""
+    arrays = {name: entry for result in job.done.values() for name, entry in result.get("arrays", {}).items()}
+    names, directed = job.done["labels"]["names"], job.request.directed
+    columns = {"source": job.source, "target": job.target, "id": job.id, "label": job.request.label}
+    schema = make_schema(columns, job.done["columns"]["encoding"], names, directed=directed)
+    if job.done["labels"]["task"] == REGRESSION:
+        schema["target"] = {"kind": REGRESSION}
+    about = {
+        "nodes": job.done["ids"]["nodes"],
+        "edges": job.done["edges"]["edges"],
+        "schema": schema,
+        "summary": _summary(job),
+        "request": job.identity,
+    }
+    write_manifest(job.folder, dict(sorted(arrays.items())), about)
 
 
 def _summary(job: Job) -> dict[str, Any]:
@@ -347,12 +249,3 @@ def _summary(job: Job) -> dict[str, Any]:
         "target": labels["target"],
         "columns": {name: words for words, name in roles.items() if name} | described_columns(encoding),
     }
-
-
-def _count_rows(table: Table) -> int:
-    """How many rows a table has; of text, an estimate by its first lines."""
-    if table.kind == "Parquet":
-        return sum(int(pl.scan_parquet(file).select(pl.len()).collect().item()) for file in table.files)
-    with table.files[0].open("rb") as file:
-        start = file.read(2**16)
-    return max(int(table.size / (len(start) / max(start.count(b"\n"), 1))), 1)

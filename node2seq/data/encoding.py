@@ -144,33 +144,17 @@ def encode(
     notes: list[str] = []
     place = 0
     for column in _columns(encoding):
-        name = column["name"]
-        cells = frame[name]
-        if column["kind"] != "category":
-            numbers = (
-                seconds_of(cells, title)
-                if column["kind"] == "time"
-                else as_numbers(
-                    cells,
-                    title,
-                    strict="the column was all numbers in training",
-                    decimal_comma_known=column.get("decimal") == ",",
-                )
-            )
-            assert numbers is not None
-            if column["fill"] is None:
-                column = {**column, "fill": _fill_value(numbers, fill)}
-            x[:, place] = _filled(numbers, column, title, trained=trained)
-            place += 1
-        else:
-            if fill is not None:
-                column = {**column, "fill": "zero"}
-            onehot, unknown = _onehot(cells, column, title, trained=trained)
-            x[:, place : place + onehot.shape[1]] = onehot
-            place += onehot.shape[1]
+        cells = frame[column["name"]]
+        if column["kind"] == "category":
+            own = column if fill is None else {**column, "fill": "zero"}
+            values, unknown = _onehot(cells, own, title, trained=trained)
             if unknown:
                 which = subject(unknown, "category {} is", "{} categories ({}) are")
-                notes.append(f"column {name!r}: {which} not known from training and counts as none")
+                notes.append(f"column {cells.name!r}: {which} not known from training and counts as none")
+        else:
+            values = _numbers(cells, column, title, fill, trained=trained)[:, None]
+        x[:, place : place + values.shape[1]] = values
+        place += values.shape[1]
     return x, notes
 
 
@@ -321,13 +305,21 @@ def _fill_value(numbers: pl.Series, fill: str | float | None) -> float | None:
     return float(mean) if isinstance(mean, (int, float)) else 0.0  # a column without any number has no mean
 
 
-def _filled(numbers: pl.Series, column: dict[str, Any], title: str, *, trained: bool) -> np.ndarray:
-    missing, fill = numbers.is_null(), column["fill"]
-    if missing.any():
-        if fill is None:
-            raise _missing_cell(title, missing, trained=trained)
-        numbers = numbers.fill_null(fill)
-    values = numbers.to_numpy()
+def _numbers(
+    cells: pl.Series, column: dict[str, Any], title: str, fill: str | float | None, *, trained: bool
+) -> np.ndarray:
+    """A column of numbers or times as its encoding says, float32."""
+    if column["kind"] == "time":
+        numbers = seconds_of(cells, title)
+    else:
+        known = column.get("decimal") == ","
+        why = "the column was all numbers in training"
+        numbers = as_numbers(cells, title, strict=why, decimal_comma_known=known)
+    assert numbers is not None
+    value = _fill_value(numbers, fill) if column["fill"] is None else column["fill"]
+    if value is None and numbers.null_count():
+        raise _missing_cell(title, numbers.is_null(), trained=trained)
+    values = (numbers if value is None else numbers.fill_null(value)).to_numpy()
     with np.errstate(over="ignore"):
         narrow = ((values - column.get("shift", 0.0)) / column.get("scale", 1.0)).astype(np.float32)
     if not np.isfinite(narrow).all():

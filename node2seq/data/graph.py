@@ -33,6 +33,24 @@ class EdgeCounts:
     duplicates: int
 
 
+@dataclass(frozen=True)
+class ReadReport:
+    """What reading changed: the edges dropped or merged, and notes and warnings for the user.
+
+    ``columns`` says how each column of the nodes was read.
+    """
+
+    edges: EdgeCounts
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
+
+
+def report_of(data: Data) -> ReadReport:
+    """The report of a graph that was read from files; one that says nothing of any other."""
+    return data.to_dict().get("report") or ReadReport(EdgeCounts(0, 0, 0))
+
+
 def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -> tuple[Tensor, EdgeCounts]:
     """Remove self loops and duplicates; add the reverse of every edge unless ``directed``.
 
@@ -65,38 +83,50 @@ def clean_edges(edge_index: Tensor, num_nodes: int, *, directed: bool = False) -
 
 
 def clean_valued_edges(
-    edge_index: Tensor, values: Tensor, num_nodes: int, *, directed: bool = False
-) -> tuple[Tensor, Tensor, EdgeCounts]:
-    """The same for edges that carry something, [E, V], where parallel edges stay what they are.
+    edge_index: Tensor, carried: Mapping[str, Tensor], num_nodes: int, *, directed: bool = False
+) -> tuple[Tensor, dict[str, Tensor], EdgeCounts]:
+    """The same for edges that carry something; parallel ones then stay what they are.
 
-    In an undirected graph an edge has its values in both directions. Listed in both directions with the same
-    values, it is one edge.
+    In an undirected graph an edge carries the same in both directions. Listed in both directions with the
+    same values, it is one edge.
+
+    Args:
+        edge_index: The edges, [2, E].
+        carried: What they carry by name, each [E] or [E, V].
+        num_nodes: How many nodes there are.
+        directed: Whether to leave out the reverse of every edge.
 
     Returns:
-        The edges, sorted by source, then target, parallel ones as they are listed; their values; the counts.
+        The edges, sorted by source, then target, parallel ones as they are listed; what they carry; the
+        counts.
     """
+    if not carried:
+        edges, counts = clean_edges(edge_index, num_nodes, directed=directed)
+        return edges, {}, counts
     source, target = edge_index.numpy()
     row = np.flatnonzero(source != target)
-    counts = EdgeCounts(edge_index.size(1), source.size - row.size, 0)
+    self_loops = source.size - row.size
     if not directed:
-        row = _listed_once(source, target, values.numpy(), row, num_nodes)
-        counts = EdgeCounts(counts.given, counts.self_loops, counts.given - counts.self_loops - row.size)
-        source, target = np.append(source[row], target[row]), np.append(target[row], source[row])
+        columns = [column for values in carried.values() for column in np.atleast_2d(values.numpy().T)]
+        row = _listed_once(source, target, columns, row, num_nodes)
+    counts = EdgeCounts(source.size, self_loops, source.size - self_loops - row.size)
+    source, target = source[row], target[row]
+    if not directed:
+        source, target = np.append(source, target), np.append(target, source)
         row = np.append(row, row)
-    else:
-        source, target = source[row], target[row]
     order = np.lexsort((row, target, source))
     edges = torch.from_numpy(np.stack([source[order], target[order]]))
-    return edges, values[torch.from_numpy(row[order])], counts
+    kept = torch.from_numpy(row[order])
+    return edges, {name: values[kept] for name, values in carried.items()}, counts
 
 
 def _listed_once(
-    source: np.ndarray, target: np.ndarray, values: np.ndarray, row: np.ndarray, num_nodes: int
+    source: np.ndarray, target: np.ndarray, columns: list[np.ndarray], row: np.ndarray, num_nodes: int
 ) -> np.ndarray:
     """The rows of an undirected graph without those that repeat another in the opposite direction."""
     pair = np.minimum(source, target)[row] * num_nodes + np.maximum(source, target)[row]
     alike = np.zeros(row.size, dtype=np.int64)  # a number for each pair and its values
-    for column in (pair, *values[row].T):
+    for column in (pair, *(values[row] for values in columns)):
         _, number = np.unique(column, return_inverse=True)
         _, alike = np.unique(alike * (row.size + 1) + number.reshape(-1), return_inverse=True)
         alike = alike.reshape(-1)
@@ -230,7 +260,7 @@ def summarise(data: Data) -> Summary:
     held = data.to_dict()
     n = int(data.num_nodes or 0)
     source, target = data.edge_index
-    report = held.get("report")
+    report = report_of(data)
     directed = is_directed(data)
     touched = torch.bincount(source, minlength=n)
     if directed:
@@ -256,14 +286,14 @@ def summarise(data: Data) -> Summary:
         largest_component=int(component.max()),
         isolated=int((touched == 0).sum()),
         largest_degree=int(touched.max()) if n else 0,
-        self_loops_dropped=0 if report is None else report.edges.self_loops,
-        duplicates_merged=0 if report is None else report.edges.duplicates,
+        self_loops_dropped=report.edges.self_loops,
+        duplicates_merged=report.edges.duplicates,
         seconds_per_epoch=seconds,
         training_bytes=memory,
-        notes=[] if report is None else list(report.notes),
+        notes=list(report.notes),
         task=task,
         target=_numbers(y[labelled(y)]) if task == REGRESSION else {},
-        columns={} if report is None else dict(report.columns),
+        columns=dict(report.columns),
     )
 
 
@@ -290,11 +320,8 @@ def _class_counts(y: Tensor, names: list[str] | None) -> dict[str, int]:
     known = y[labelled(y)]
     if not known.numel() and not names:
         return {}
-    if known.dim() == 2:
-        counts = known.sum(0).tolist()
-    else:
-        counts = torch.bincount(known, minlength=len(names or ())).tolist()
-    return {names[number] if names else str(number): count for number, count in enumerate(counts)}
+    counts = known.sum(0) if known.dim() == 2 else torch.bincount(known, minlength=len(names or ()))
+    return {names[number] if names else str(number): count for number, count in enumerate(counts.tolist())}
 
 
 def _numbers(known: Tensor) -> dict[str, float]:

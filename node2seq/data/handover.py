@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import os
 import pickle
 import weakref
@@ -68,9 +69,7 @@ class _Block:
 
     def room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         """An uninitialised tensor within the block, or None if it is too small."""
-        size = dtype.itemsize
-        for length in shape:
-            size *= length
+        size = math.prod(shape) * dtype.itemsize
         end = self._used + size
         if not size or end > self.memory.numel():
             return None
@@ -137,10 +136,8 @@ class Handover:
     def receive(self, worker: int, number: int, pid: int, memory: Tensor | None) -> Tensor:
         """The bytes of a block that a worker sent, which is free again when all tensors on them are gone."""
         if memory is not None:  # a new block; those of a worker that ended are not written any more
-            ended = [key for key, (owner, _) in self._received.items() if key[0] == worker and owner != pid]
-            for key in ended:
-                del self._received[key]
-            self._received[worker, number] = pid, memory
+            kept = {key: held for key, held in self._received.items() if key[0] != worker or held[0] == pid}
+            self._received = {**kept, (worker, number): (pid, memory)}
         block = self._received[worker, number][1].numpy()[:]
         weakref.finalize(block, _give_back, block.base, os.getpid()).atexit = False
         return torch.from_numpy(block)
@@ -188,10 +185,7 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: tuple[int, tuple[int, ...], torch.dtype]) -> Tensor:
         first, shape, dtype = pid
-        size = dtype.itemsize
-        for length in shape:
-            size *= length
-        return self._block[first : first + size].view(dtype).view(shape)
+        return self._block[first : first + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
 def _receive(key: int, worker: int, number: int, pid: int, memory: Tensor | None, content: bytes) -> Any:

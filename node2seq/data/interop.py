@@ -15,15 +15,14 @@ from torch_geometric.data import Data
 
 from node2seq.data.graph import (
     STRUCTURAL,
-    EdgeCounts,
+    ReadReport,
     carried_by,
-    clean_edges,
     clean_valued_edges,
     is_directed,
     structural_features,
     tensors_of,
 )
-from node2seq.data.reading import ReadReport, from_frames
+from node2seq.data.reading import from_frames
 from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, Split, kind_of_labels, labelled, masks_of
 from node2seq.data.tabular import pl
@@ -60,7 +59,8 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
             f"the graph has {n} nodes, numbered from 0",
             "Number the nodes by the rows of x",
         )
-    edges, carried, counts = _clean(data, edge_index.long().cpu(), n, directed)
+    carried = _checked(carried_by(data), edge_index.size(1))
+    edges, carried, counts = clean_valued_edges(edge_index.long().cpu(), carried, n, directed=directed)
     report = ReadReport(counts)
     if data.x is None:
         x = structural_features(edges, n)
@@ -82,9 +82,8 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
         prepared.y = y
         classes = int(y.max()) + 1 if y.numel() and kind_of_labels(y) == CLASSIFICATION else 0
     held = data.to_dict()
-    for name in ("train_mask", "val_mask", "test_mask", "node_ids", "class_names", "name"):
-        if held.get(name) is not None:
-            prepared[name] = held[name]
+    kept = ("train_mask", "val_mask", "test_mask", "node_ids", "class_names", "name")
+    prepared.update({name: held[name] for name in kept if held.get(name) is not None})
     features = 0 if data.x is None else x.size(1)
     prepared.schema = held.get("schema") or schema_of_matrix(features, classes, directed=directed)
     if isinstance(prepared.y, Tensor) and kind_of_labels(prepared.y) != CLASSIFICATION:
@@ -93,34 +92,23 @@ def from_pyg(data: Data, *, directed: bool = False) -> Data:
     return prepared
 
 
-def _clean(
-    data: Data, edge_index: Tensor, nodes: int, directed: bool
-) -> tuple[Tensor, dict[str, Tensor], EdgeCounts]:
-    """The edges without loops and duplicates, what they carry, and the counts."""
+def _checked(carried: dict[str, Tensor], num_edges: int) -> dict[str, Tensor]:
+    """What edges carry on the CPU, times in 64 bits, the rest in 32; refuses what they cannot carry."""
     given = {
         name: (values.double() if name == "edge_order" else values.float()).cpu()
-        for name, values in carried_by(data).items()
+        for name, values in carried.items()
     }
-    if not given:
-        edges, counts = clean_edges(edge_index, nodes, directed=directed)
-        return edges, {}, counts
     for name, values in given.items():
         most = 1 if name == "edge_order" else 2
-        if not 1 <= values.dim() <= most or values.size(0) != edge_index.size(1):
+        if not 1 <= values.dim() <= most or values.size(0) != num_edges:
             raise Node2SeqError(
                 f"{name} of shape {list(values.shape)}",
-                f"the graph has {edge_index.size(1)} edges",
+                f"the graph has {num_edges} edges",
                 "Give a row for each edge",
             )
         if not bool(values.isfinite().all()):
             raise Node2SeqError(name, "it holds NaN or infinite values", "Replace them")
-    # Of different precision, all are brought to the higher one: exact, there and back.
-    table = torch.cat([values.view(-1, 1) if values.dim() == 1 else values for values in given.values()], 1)
-    edges, table, counts = clean_valued_edges(edge_index, table, nodes, directed=directed)
-    widths = [values.size(1) if values.dim() == 2 else 1 for values in given.values()]
-    parts = zip(given.items(), table.split(widths, dim=1), strict=True)
-    carried = {name: part.reshape(-1, *values.shape[1:]).to(values.dtype) for (name, values), part in parts}
-    return edges, carried, counts
+    return given
 
 
 def to_pyg(data: Data) -> Data:
@@ -243,13 +231,13 @@ def from_networkx(
     """
     if graph.number_of_nodes() == 0:
         raise Node2SeqError("the networkx graph", "it has no nodes", "Add some")
-    names = [str(node) for node in graph.nodes]
-    attributes = list(dict.fromkeys(key for _, held in graph.nodes(data=True) for key in held))
-    nodes: dict[str, list[Any]] = {"node id": names}
-    for key in attributes:
-        nodes[str(key)] = [held.get(key) for _, held in graph.nodes(data=True)]
-    pairs = [(str(edge[0]), str(edge[1])) for edge in graph.edges]
-    edges = {"source": [pair[0] for pair in pairs], "target": [pair[1] for pair in pairs]}
+    attributes = dict.fromkeys(key for _, held in graph.nodes(data=True) for key in held)
+    nodes = {"node id": [str(node) for node in graph.nodes]}
+    nodes |= {str(key): [held.get(key) for _, held in graph.nodes(data=True)] for key in attributes}
+    edges = {
+        "source": [str(edge[0]) for edge in graph.edges],
+        "target": [str(edge[1]) for edge in graph.edges],
+    }
     options.setdefault("directed", graph.is_directed())
     return from_frames(edges, nodes, label, id="node id", features=features, **options)
 

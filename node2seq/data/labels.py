@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from node2seq.data.encoding import LARGEST, NO_CATEGORY, as_numbers, plain_numbers
-from node2seq.data.splits import PARTS
-from node2seq.data.tabular import MISSING, as_text, first_few, pl, subject
+from node2seq.data.splits import PARTS, labelled
+from node2seq.data.tabular import as_text, first_few, given_text, pl, subject
 from node2seq.errors import Node2SeqError
 
 #: The part of a split that each word stands for.
@@ -50,7 +51,7 @@ class Labels:
     @property
     def known(self) -> np.ndarray:
         """Which nodes have a label, [N]."""
-        return known_labels(self.y)
+        return labelled(torch.from_numpy(self.y)).numpy()
 
 
 def choose_task(column: pl.Series, title: str, notes: list[str], count: int | None = None) -> str:
@@ -62,8 +63,7 @@ def choose_task(column: pl.Series, title: str, notes: list[str], count: int | No
         notes: Gets what was chosen, if it may surprise.
         count: How many labelled nodes there are, if the column lists each different cell once.
     """
-    text = as_text(column, title)
-    text = plain_numbers(text.set(text.str.to_lowercase().is_in(MISSING), None).drop_nulls())
+    text = plain_numbers(given_text(column, title).drop_nulls())
     numbers = text.cast(pl.Float64, strict=False).unique().sort()
     if not len(numbers) or numbers.null_count() or not numbers.is_finite().all():
         return "classification"
@@ -305,10 +305,10 @@ def read_parts(column: pl.Series, title: str) -> np.ndarray:
     return text.replace_strict(numbers, default=0, return_dtype=pl.UInt8).to_numpy()
 
 
-def check_parts(labelled: np.ndarray, title: str, name: str) -> None:
-    """Refuse a split of which a part has no labelled node; ``labelled`` counts them by the parts' numbers."""
+def check_parts(counts: np.ndarray, title: str, name: str) -> None:
+    """Refuse a split of which a part has no labelled node; ``counts`` has them by the parts' numbers."""
     for number, part in enumerate(PARTS, start=1):
-        if not labelled[number]:
+        if not counts[number]:
             raise Node2SeqError(
                 title, f"column {name!r} puts no labelled node into {part}", "Put some nodes into it"
             )
@@ -321,13 +321,6 @@ def read_split(column: pl.Series, known: np.ndarray, title: str, notes: list[str
     if without := int(((parts > 0) & ~known).sum()):
         notes.append(f"{without} nodes are in the split but have no label: they are in no part")
     return {part: (parts == number) & known for number, part in enumerate(PARTS, start=1)}
-
-
-def known_labels(y: np.ndarray) -> np.ndarray:
-    """Which nodes have a label, [N]; of several labels, all have to be known."""
-    if y.ndim == 2:
-        return y.min(axis=1) >= 0
-    return ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
 
 
 def number_classes(text: pl.Series, names: list[str]) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask, subgraph
 
 from node2seq.data.datasets import BIPARTITE, DATASETS, NAMES
 from node2seq.data.graph import clean_edges, connected_components
@@ -78,9 +79,7 @@ def load(
     data.schema = schema_of_matrix(x.size(1), dataset.facts.classes, directed=directed and dataset.directed)
     if column.rule == "fixed" and raw.fixed is not None:
         for part, nodes in zip(PARTS, raw.fixed, strict=True):
-            mask = torch.zeros(x.size(0), dtype=torch.bool)
-            mask[torch.from_numpy(nodes)] = True
-            data[f"{part}_mask"] = mask
+            data[f"{part}_mask"] = index_to_mask(torch.from_numpy(nodes), x.size(0))
     return data
 
 
@@ -93,9 +92,8 @@ def normalize_features(x: Tensor) -> Tensor:
 def _largest_component(x: Tensor, edge_index: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     label = connected_components(edge_index, x.size(0))
     kept = label == torch.bincount(label).argmax()
-    new_number = torch.cumsum(kept, 0) - 1
-    inside = kept[edge_index[0]]
-    return x[kept], new_number[edge_index[:, inside]], y[kept]
+    edges, _ = subgraph(kept, edge_index, relabel_nodes=True, num_nodes=x.size(0))
+    return x[kept], edges, y[kept]
 
 
 Files = dict[str, bytes]

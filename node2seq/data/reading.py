@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from node2seq.data.encoding import read_numbers
-from node2seq.data.graph import EdgeCounts, clean_edges, clean_valued_edges
+from node2seq.data.graph import ReadReport, clean_valued_edges
 from node2seq.data.labels import Labels, read_labels, read_split
 from node2seq.data.schema import (
     NodeTable,
@@ -47,19 +47,6 @@ from node2seq.errors import Node2SeqError
 
 
 @dataclass(frozen=True)
-class ReadReport:
-    """What reading changed: the edges dropped or merged, and notes and warnings for the user.
-
-    ``columns`` says how each column of the nodes was read.
-    """
-
-    edges: EdgeCounts
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    columns: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class CarriedColumns:
     """The columns of what edges carry."""
 
@@ -85,16 +72,18 @@ class CarriedColumns:
             parts.append(f"{self.order!r} as order")
         return " and ".join(parts)
 
-    def apart(self, values: Tensor) -> dict[str, Tensor]:
-        """The columns [E, V] as a graph has them; the order, if there is one, is the last."""
-        place = {name: number for number, name in enumerate(self.numbers)}
+    def read(self, edges: LazyTable, order: Times | None) -> dict[str, Tensor]:
+        """What the edges carry, as a graph has it; the order was read before."""
         found = {}
-        if self.weight is not None:
-            found["edge_weight"] = values[:, place[self.weight]].float().contiguous()
-        if self.features:
-            found["edge_attr"] = values[:, [place[name] for name in self.features]].float()
-        if self.order is not None:
-            found["edge_order"] = values[:, -1].contiguous()
+        if self.numbers:
+            values = torch.from_numpy(read_numbers(edges.read(self.numbers), edges.title))
+            place = {name: number for number, name in enumerate(self.numbers)}
+            if self.weight is not None:
+                found["edge_weight"] = values[:, place[self.weight]]
+            if self.features:
+                found["edge_attr"] = values[:, [place[name] for name in self.features]]
+        if order is not None:  # in 32 bits, times within two minutes of each other would be equal
+            found["edge_order"] = torch.from_numpy(order.values)
         return found
 
 
@@ -187,7 +176,9 @@ def build_graph(
         column = edges.read([carried.order])[carried.order]
         order = read_times(column, edges.title, kind, complete=True)
         notes += order.notes
-    data, counts = _clean(torch.from_numpy(numbers), edges, carried, order, len(ids), directed)
+    values = carried.read(edges, order)
+    edge_index, values, counts = clean_valued_edges(numbers, values, len(ids), directed=directed)
+    data = Data(edge_index=edge_index, num_nodes=len(ids), **values)
     if order is not None:
         describe_order(data, carried.order, notes, warnings)
     times = None
@@ -206,9 +197,8 @@ def build_graph(
     known = [] if schema is None else schema["class_names"]
     data.class_names = known if labels is None else labels.names
     if schema is None:
-        columns = {"source": source, "target": target, "id": None, "label": None}
-        if read is not None:
-            columns |= {"id": read.id, "label": ",".join(read.labels) or None}
+        own_id, label = (None, "") if read is None else (read.id, ",".join(read.labels))
+        columns = {"source": source, "target": target, "id": own_id, "label": label or None}
         schema = make_schema(columns, encoding, data.class_names, directed=directed)
         schema |= _parts_of_schema(labels, carried, order, read and read.time, times, options)
     data.schema = schema
@@ -305,28 +295,6 @@ def _parts_of_schema(
     return parts
 
 
-def _clean(
-    edge_index: Tensor,
-    edges: LazyTable,
-    carried: CarriedColumns,
-    order: Times | None,
-    num_nodes: int,
-    directed: bool,
-) -> tuple[Data, EdgeCounts]:
-    """A graph of the edges, cleaned, with what they carry, and what cleaning took away."""
-    if not carried.names:
-        edge_index, counts = clean_edges(edge_index, num_nodes, directed=directed)
-        return Data(edge_index=edge_index, num_nodes=num_nodes), counts
-    if carried.numbers:
-        values = torch.from_numpy(read_numbers(edges.read(carried.numbers), edges.title))
-    else:
-        values = torch.empty(edge_index.size(1), 0)
-    if order is not None:  # in 32 bits, times within two minutes of each other would be equal
-        values = torch.cat([values, torch.from_numpy(order.values)[:, None]], dim=1)
-    edge_index, values, counts = clean_valued_edges(edge_index, values, num_nodes, directed=directed)
-    return Data(edge_index=edge_index, num_nodes=num_nodes, **carried.apart(values)), counts
-
-
 def _carried_columns(
     edges: LazyTable, ends: tuple[str, str], options: ReadOptions, schema: dict[str, Any] | None
 ) -> CarriedColumns:
@@ -353,7 +321,7 @@ def _carried_columns(
 
 def _edge_numbers(
     edges: LazyTable, source: str, target: str, nodes: NodeTable | None
-) -> tuple[np.ndarray, pl.Series]:
+) -> tuple[Tensor, pl.Series]:
     """The edges as node numbers [2, E], and the nodes' ids."""
     ids = None if nodes is None else node_ids(nodes)
     frame = edges.read([source, target])
@@ -373,7 +341,7 @@ def _edge_numbers(
     numbers = np.empty((2, places.height), dtype=np.int64)
     for row, column in enumerate(places):
         numbers[row] = column.to_numpy()
-    return numbers, ids
+    return torch.from_numpy(numbers), ids
 
 
 def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:

@@ -7,6 +7,7 @@ number of workers, and a resumed run gives the batches of an undisturbed one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -70,7 +71,6 @@ class NeighbourSampler(BaseSampler):
             raise Node2SeqError("order='latest'", "the edges have no times", "Pass edge_time")
         # Shared, so that workers that stay alive see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
-        self._place: Array | None = None
 
     @classmethod
     def from_edges(
@@ -139,7 +139,7 @@ class NeighbourSampler(BaseSampler):
         raise Node2SeqError("sample_from_edges", "only nodes are sampled around", "Use sample_from_nodes")
 
     def _sample(self, seeds: Array) -> SamplerOutput:
-        place = self._places()
+        place = self._place
         sample_hop, latest = fastest_sampler(self.backend), self.order == "latest"
         nodes, hops = [seeds], []
         place[seeds] = np.arange(seeds.size)
@@ -165,11 +165,10 @@ class NeighbourSampler(BaseSampler):
             num_sampled_edges=[hop.edge.size for hop in hops],
         )
 
-    def _places(self) -> Array:
+    @cached_property
+    def _place(self) -> Array:
         """The number of each node in the batch that is being drawn, −1 before; a table of this process."""
-        if self._place is None:
-            self._place = np.full(self.num_nodes, -1, dtype=np.int64)
-        return self._place
+        return np.full(self.num_nodes, -1, dtype=np.int64)
 
     def _sample_until(self, seeds: Array, times: Array) -> SamplerOutput:
         """A graph of its own for each seed node, without edges that are newer than the seed node."""
@@ -218,7 +217,7 @@ class NeighbourSampler(BaseSampler):
         return low - start
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_place": None}
+        return {name: value for name, value in vars(self).items() if name != "_place"}
 
 
 class SeedBatches(Sampler[list[int]]):
@@ -260,16 +259,12 @@ class SeedBatches(Sampler[list[int]]):
 
     def whole(self) -> Iterator[list[int]]:
         """The same, whoever takes them."""
-        order = shuffled(self.nodes, self.seed, self.epoch) if self.shuffle else range(self.nodes.numel())
-        order = list(order)
-        for start in range(0, len(order), self.batch_size):
-            yield order[start : start + self.batch_size]
-
-
-def shuffled(nodes: Tensor, seed: int, epoch: int) -> list[int]:
-    """The places of nodes in a random order, which is a function of their ids, the seed and the epoch."""
-    words = node_words(hop_key(seed, epoch, _SHUFFLE), nodes.numpy(force=True))
-    return np.argsort(words, kind="stable").tolist()
+        order = np.arange(self.nodes.numel())
+        if self.shuffle:  # by a word for each node, which is a function of its id, the seed and the epoch
+            words = node_words(hop_key(self.seed, self.epoch, _SHUFFLE), self.nodes.numpy(force=True))
+            order = np.argsort(words, kind="stable")
+        for start in range(0, order.size, self.batch_size):
+            yield order[start : start + self.batch_size].tolist()
 
 
 def batch_loader(

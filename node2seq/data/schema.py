@@ -296,19 +296,20 @@ def read_nodes(
     roles = check_roles(table, *named)
     if schema is None:
         features = feature_columns(table, roles, options.features, options.categorical, options.ignore)
-        for name in features if options.label is None else []:
-            if normalized_name(name) in ("label", "class", "y"):
-                notes.append(f"column {name!r} is read as a feature; to predict it, give --label {name}")
+        notes += [
+            f"column {name!r} is read as a feature; to predict it, give --label {name}"
+            for name in features
+            if options.label is None and normalized_name(name) in ("label", "class", "y")
+        ]
     else:
         features = encoded_columns(schema["features"])
         there = set(table.names)
-        for name in features:
-            if name not in there:
-                raise Node2SeqError(
-                    table.title,
-                    f"the feature column {name!r} is missing",
-                    "Give the columns used in training",
-                )
+        if missing := [name for name in features if name not in there]:
+            raise Node2SeqError(
+                table.title,
+                f"the feature column {missing[0]!r} is missing",
+                "Give the columns used in training",
+            )
         unused = sorted(there - {*features, *roles})
         if unused:
             notes.append(f"columns of {table.title} not used in training are ignored: {first_few(unused)}")
@@ -351,12 +352,9 @@ def describe_columns(
     found = {read.id: "id of the node"}
     if labels is not None:
         words = {CLASSIFICATION: "a class", REGRESSION: "a number", MULTI_LABEL: "several labels"}
-        for name in read.labels:
-            found[name] = f"to predict, as {words[labels.target['kind']]}"
-    if read.split is not None:
-        found[read.split] = "split"
-    if read.time is not None:
-        found[read.time] = "time, for the split"
+        found |= dict.fromkeys(read.labels, f"to predict, as {words[labels.target['kind']]}")
+    others = {read.split: "split", read.time: "time, for the split"}
+    found |= {name: about for name, about in others.items() if name is not None}
     found |= described_columns(encoding)
     used = {*read.roles, *encoded_columns(encoding)}
     unused = [name for name in (table.names if table is not None else []) if name not in used]

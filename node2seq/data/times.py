@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.graph import carried_by
 from node2seq.data.splits import PARTS, split_in_order
-from node2seq.data.tabular import MISSING, as_text, first_few, pl
+from node2seq.data.tabular import first_few, given_text, pl
 from node2seq.errors import Node2SeqError
 
 Kind = Literal["date", "number"]
@@ -57,7 +57,7 @@ def holds_dates(column: pl.Series) -> bool:
         return True
     if column.dtype != pl.String:
         return False
-    text = _without_missing(column, column.name).drop_nulls()
+    text = given_text(column, column.name).drop_nulls()
     return bool(len(text)) and 2 * int(text.str.contains(_ISO).sum()) >= len(text)
 
 
@@ -75,7 +75,7 @@ def read_times(column: pl.Series, title: str, kind: Kind | None = None, *, compl
     elif column.dtype.is_numeric():
         found = Times(column.cast(pl.Float64).fill_null(np.nan).to_numpy().copy(), "number")
     else:
-        found = _read_text(_without_missing(column, title), title)
+        found = _read_text(given_text(column, title), title)
     infinite = np.flatnonzero(np.isinf(found.values))
     if infinite.size:
         row = int(infinite[0])
@@ -125,11 +125,6 @@ def _read_text(text: pl.Series, title: str) -> Times:
     if wrong.any():
         raise _bad_cell(text, title, wrong, numbers.is_not_null().to_numpy())
     return Times(seconds, "date", _zone_notes(text.name, parts))
-
-
-def _without_missing(column: pl.Series, title: str) -> pl.Series:
-    text = as_text(column, title)
-    return text.set(text.str.to_lowercase().is_in(MISSING), None)
 
 
 def _seconds(dates: pl.Series) -> np.ndarray:

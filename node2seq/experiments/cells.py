@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, TableLine
 from node2seq.nn.models import MODELS
+from node2seq.options import check_choice
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for
 from node2seq.train.settings import TrainSettings, option_defaults
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 RUNS = 20
 
@@ -98,10 +101,7 @@ def choose_cells(
     known = {"table": ["1", *TABLES], "column": list(COLUMN_TITLES), "model": names}
     for kind, given in (("table", tables), ("column", columns), ("model", models)):
         for name in given:
-            if name not in known[kind]:
-                raise Node2SeqError(
-                    f"{kind} {name!r}", "there is no such one", f"Choose from {', '.join(known[kind])}"
-                )
+            check_choice(kind, name, known[kind])
     named = [table for table in tables or ("2", "3", "4", "5", "6") if table != "1"]
     cells = dict.fromkeys(cell for table in named for cell in cells_of(table))
     return [
@@ -111,12 +111,22 @@ def choose_cells(
     ]
 
 
+def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """Values by a key, groups and members in the order in which they come."""
+    found: dict[K, list[V]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return found
+
+
 def runs_of(cells: Iterable[Cell], count: int = RUNS, epochs: int | None = None) -> list[Run]:
     """The trainings of cells with seeds 0 to count − 1; ``epochs`` cuts them short for a trial."""
     recipes = {cell: recipe_of(cell) for cell in cells}
     if epochs is not None:
-        for cell, recipe in recipes.items():
-            recipes[cell] = recipe.updated(epochs=min(epochs, recipe.settings.epochs))
+        recipes = {
+            cell: recipe.updated(epochs=min(epochs, recipe.settings.epochs))
+            for cell, recipe in recipes.items()
+        }
     # The longest first, so that no worker is left with one of them at the end.
     longest = sorted(recipes.items(), key=lambda pair: -pair[1].settings.epochs)
     return [Run(Key(*cell, seed), recipe) for cell, recipe in longest for seed in range(count)]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Key, Run
+from node2seq.experiments.cells import Key, Run, grouped
 from node2seq.experiments.rows import ResultRow, RowStore, recipe_to_json
 from node2seq.experiments.trainer import CellTrainer, ReproduceCall
 
@@ -136,7 +136,7 @@ def repeated(rows: Iterable[ResultRow]) -> dict[str, list[Difference]]:
     Where the variants ``paper`` and ``plus`` have one recipe for a model, their rows are the same training.
     """
     found: dict[str, list[Difference]] = {}
-    for group in _grouped((_training(row), row) for row in rows):
+    for group in grouped(rows, _training).values():
         for one, other in combinations(group, 2):
             if _origin(one) != _origin(other):
                 found.setdefault(one.key.model, []).append(difference(one, other))
@@ -147,16 +147,9 @@ def foreign(rows: Iterable[ResultRow]) -> list[Difference]:
     """The differences to rows of other models: those of the same column, variant, study and seed."""
     return [
         difference(one, other)
-        for group in _grouped((row.key._replace(model=""), row) for row in rows)
+        for group in grouped(rows, lambda row: row.key._replace(model="")).values()
         for one, other in permutations(group, 2)
     ]
-
-
-def _grouped(pairs: Iterable[tuple[Hashable, ResultRow]]) -> Iterable[list[ResultRow]]:
-    found: dict[Hashable, list[ResultRow]] = {}
-    for key, row in pairs:
-        found.setdefault(key, []).append(row)
-    return found.values()
 
 
 def _training(row: ResultRow) -> Hashable:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node2seq.experiments.cells import Cell
 from node2seq.search.settings import RESERVED_SEEDS, check_seeds
 from node2seq.search.space import Choice, LogUniform, Range, Space, Uniform
 from node2seq.search.spaces import GIVEN
@@ -35,6 +36,10 @@ class Line:
     variant: str
     columns: tuple[str, ...]
     searched: bool = True
+
+    def cell(self, column: str) -> Cell:
+        """What rows call it on a column."""
+        return Cell(self.model, column, self.variant)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,10 @@ class Study:
         """How rows call it."""
         return f"{self.table}: {self.label}"
 
+    def cell(self, column: str) -> Cell:
+        """What rows call it on a column."""
+        return Cell("node2seq", column, "paper", self.name)
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -86,8 +95,8 @@ class Protocol:
 
     Args:
         name: Part of every draw.
-        lines: What is compared.
-        spaces: For each line (model, variant) and column.
+        lines: What is compared; Node2Seq (paper), which the studies change, is one of them.
+        spaces: For each line and column whose settings are searched.
         rungs: The rounds of the search, the same for every cell. Each adds splits; settings are compared by
             the mean over all splits so far of the accuracy on validation nodes, by cross-fitting.
         shapes: How many combinations of sizes and branches the settings of a cell share at most.
@@ -99,7 +108,7 @@ class Protocol:
 
     name: str
     lines: tuple[Line, ...]
-    spaces: Mapping[tuple[str, str], Mapping[str, CellSpace]]
+    spaces: Mapping[Cell, CellSpace]
     rungs: tuple[Rung, ...]
     shapes: int
     final_seeds: tuple[int, ...] = tuple(RESERVED_SEEDS)
@@ -114,6 +123,11 @@ class Protocol:
     def columns(self) -> tuple[str, ...]:
         """Those that are searched, each once."""
         return tuple(dict.fromkeys(column for line in self.lines for column in line.columns))
+
+    @property
+    def ours(self) -> Line:
+        """Node2Seq as the paper describes it."""
+        return next(line for line in self.lines if _is_paper(line))
 
     @property
     def searched(self) -> list[tuple[Line, str]]:
@@ -282,9 +296,10 @@ PROTOCOL = Protocol(
     name="equal budgets",
     lines=_LINES,
     spaces={
-        (line.model, line.variant): {column: _cell_space(line, column) for column in line.columns}
+        line.cell(column): _cell_space(line, column)
         for line in _LINES
         if line.searched
+        for column in line.columns
     },
     rungs=(Rung(20, (3000, 3001)), Rung(5, (3002, 3003, 3004, 3005))),
     shapes=5,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-from node2seq.experiments.declaration import Line, Protocol
-from node2seq.experiments.evidence import Contrast, Evidence, column_title, family
-from node2seq.experiments.evidence_findings import (
+from node2seq.experiments.cells import Cell
+from node2seq.experiments.declaration import Line, Protocol, Study
+from node2seq.experiments.evidence import (
+    LARGEST,
+    Contrast,
+    Evidence,
     best_contrasts,
+    column_title,
     conclusions,
+    family,
     is_ours,
     plain_lines,
     study_sentences,
 )
 from node2seq.experiments.paper import PRINTED
-from node2seq.experiments.results_tables import cost_cells, recipe_text, signed, titled
+from node2seq.experiments.results_tables import cost_cells, difference_text, recipe_text, titled
 from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices
 from node2seq.experiments.samples import Sample, costs_of
 from node2seq.reporting.charts import Dots, dot_chart
@@ -86,6 +92,9 @@ def render(protocol: Protocol, folder: Path, results: Path, docs: Path) -> list[
 def build(evidence: Evidence, search: SearchStore, choices: Iterable[Choice], chart: str = "") -> list[Block]:
     """The whole page."""
     protocol = evidence.protocol
+    told = conclusions(evidence)
+    for table in dict.fromkeys(study.table for study in protocol.studies):
+        told += study_sentences(evidence, table)
     blocks: list[Block] = [
         Heading("Evidence: all models at equal budgets", 1),
         Paragraph(
@@ -94,7 +103,7 @@ def build(evidence: Evidence, search: SearchStore, choices: Iterable[Choice], ch
             "made: `results/protocol/declaration.json`."
         ),
         Heading("What the rows say"),
-        Bullets([*conclusions(evidence), *_all_studies(evidence)] or ["There are no rows yet."]),
+        Bullets(told or ["There are no rows yet."]),
         Paragraph(_HOW_TO_READ),
     ]
     blocks += _ranks(evidence)
@@ -120,23 +129,19 @@ def forest(evidence: Evidence) -> str:
         if is_ours(line):
             lines = plain_lines(protocol.lines) if line.variant == "paper" else protocol.lines
             contrasts = best_contrasts(evidence, line, lines, protocol.columns)
-            titles = {each.column: column_title(each.column, protocol.further) for each in contrasts}
-            values = {titles[each.column]: each.gap.mean for each in contrasts}
-            if values:
-                series.append(Dots(line.label, values, {titles[e.column]: e.gap.reach for e in contrasts}))
-                shown += [title for title in values if title not in shown]
+            gaps = {column_title(each.column): each.gap for each in contrasts}
+            if gaps:
+                means = {title: gap.mean for title, gap in gaps.items()}
+                series.append(Dots(line.label, means, {title: gap.reach for title, gap in gaps.items()}))
+                shown += [title for title in gaps if title not in shown]
     if not series:
         return ""
     return dot_chart("Points above the best other line", shown, series, "points, with 95 % t-intervals")
 
 
-def _all_studies(evidence: Evidence) -> list[str]:
-    tables = dict.fromkeys(study.table for study in evidence.protocol.studies)
-    return [text for table in tables for text in study_sentences(evidence, table) if text]
-
-
-def _titles(evidence: Evidence, columns: Iterable[str]) -> list[str]:
-    return [column_title(column, evidence.protocol.further) for column in columns]
+def _line(title: str, evidence: Evidence, what: Line | Study, columns: Iterable[str]) -> list[str]:
+    """A line of a table: the figure of each column."""
+    return [title, *(_figure(evidence.of(what, column)) for column in columns)]
 
 
 def _ranks(evidence: Evidence) -> list[Block]:
@@ -149,9 +154,9 @@ def _ranks(evidence: Evidence) -> list[Block]:
             lines.append([line.label, *("" if place is None else f"{place.rank}" for place in places)])
     if lines:
         among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
-        largest = ["share of the largest class, %", *(_figure(evidence.largest_class(c)) for c in columns)]
+        largest = _line("share of the largest class, %", evidence, LARGEST, columns)
         lines += [["of so many lines", *among], largest]
-    return titled("Rank of each line in each column", ["", *_titles(evidence, columns)], lines, level=3)
+    return titled("Rank of each line in each column", ["", *map(column_title, columns)], lines, level=3)
 
 
 def _against_printed(evidence: Evidence) -> list[Block]:
@@ -162,7 +167,7 @@ def _against_printed(evidence: Evidence) -> list[Block]:
         if column in PRINTED and any(samples):
             printed = PRINTED[column].mean
             texts = [_figure(s) + ("" if s is None else f"\n{s.against(printed)}") for s in samples]
-            lines.append([column_title(column, {}), f"{printed:.1f}", *texts])
+            lines.append([column_title(column), f"{printed:.1f}", *texts])
     header = ["", "the paper prints", *(line.label for line in ours)]
     return titled("Node2Seq against the paper's Node2Seq", header, lines)
 
@@ -181,8 +186,8 @@ def _accuracies(evidence: Evidence) -> list[Block]:
         columns = [c for c in evidence.protocol.columns if evidence.known(lines, c)]
         if columns:
             texts = [[line.label, *(_with_earlier(evidence, line, c) for c in columns)] for line in lines]
-            largest = ["largest class", *(_figure(evidence.largest_class(c)) for c in columns)]
-            blocks += [Heading(title, 3), Grid(["", *_titles(evidence, columns)], [*texts, largest])]
+            texts.append(_line("largest class", evidence, LARGEST, columns))
+            blocks += [Heading(title, 3), Grid(["", *map(column_title, columns)], texts)]
     return blocks if len(blocks) > 2 else []
 
 
@@ -201,37 +206,34 @@ def _figure(sample: Sample | None) -> str:
 def _study_table(evidence: Evidence, table: str) -> list[Block]:
     studies = [study for study in evidence.protocol.studies if study.table == table]
     columns = list(dict.fromkeys(column for study in studies for column in study.columns))
-    main = next((line for line in evidence.protocol.lines if line.label == "Node2Seq"), None)
-    lines = []
-    for study in studies:
-        texts = []
-        for column in columns:
-            share = evidence.swapped(column, study.name)
-            extra = "" if share is None else f"\n{100 * share:.0f} % non-local"
-            texts.append(_figure(evidence.study(column, study.name)) + extra)
-        lines.append([study.label, *texts])
+    lines = [[study.label, *(_studied(evidence, study, column) for column in columns)] for study in studies]
     if not any(text != "–" for line in lines for text in line[1:]):
         return []
-    if main is not None:
-        lines.insert(0, ["as chosen", *(_figure(evidence.of(main, column)) for column in columns)])
+    chosen = _line("as chosen", evidence, evidence.protocol.ours, columns)
     return [
         Heading(_STUDY_TITLES[table]),
-        Grid(["", *_titles(evidence, columns)], lines),
+        Grid(["", *map(column_title, columns)], [chosen, *lines]),
         Bullets(study_sentences(evidence, table)),
     ]
+
+
+def _studied(evidence: Evidence, study: Study, column: str) -> str:
+    share = evidence.swapped(study, column)
+    extra = "" if share is None else f"\n{100 * share:.0f} % non-local"
+    return _figure(evidence.of(study, column)) + extra
 
 
 def _without_duplicates(evidence: Evidence) -> list[Block]:
     further = evidence.protocol.further
     columns = [column for own in further.items() for column in own[::-1]]
     texts = [
-        [line.label, *(_figure(evidence.of(line, column)) for column in columns)]
+        _line(line.label, evidence, line, columns)
         for line in evidence.protocol.lines
         if any(evidence.of(line, column) for column in further)
     ]
     if texts:
-        texts.append(["largest class", *(_figure(evidence.largest_class(column)) for column in columns)])
-    return titled("Without duplicates", ["", *_titles(evidence, columns)], texts, _DUPLICATES)
+        texts.append(_line("largest class", evidence, LARGEST, columns))
+    return titled("Without duplicates", ["", *map(column_title, columns)], texts, _DUPLICATES)
 
 
 def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
@@ -242,28 +244,23 @@ def _budgets(protocol: Protocol, search: SearchStore) -> list[Block]:
     ]
     told = f"The same for every line and column: {'; '.join(rounds)}. {_CHOSEN_BY}"
     blocks: list[Block] = [Heading("How settings were chosen"), Bullets([told, *_CHOICE])]
-    spent: dict[tuple[str, str, str], list[int]] = {}
+    settings: Counter[Cell] = Counter()
+    trainings: Counter[Cell] = Counter()
     for row in search.rows.values():
-        own = spent.setdefault(row.key[:3], [0, 0])
-        own[0] += row.key.rung == 1
-        own[1] += len(row.seeds)
-    if spent:
+        cell = Cell(row.key.model, row.key.column, row.key.variant)
+        settings[cell] += row.key.rung == 1
+        trainings[cell] += len(row.seeds)
+    texts = {line.cell(column): "–" for line, column in protocol.searched}
+    texts |= {cell: f"{settings[cell]} / {count}" for cell, count in trainings.items()}
+    if trainings:
         lines = [
-            [
-                line.label,
-                *(_spent(spent.get((line.model, line.variant, c)), c, line) for c in protocol.columns),
-            ]
-            for line in dict.fromkeys(line for line, _ in protocol.searched)
+            [line.label, *(texts.get(line.cell(column), "") for column in protocol.columns)]
+            for line in protocol.lines
+            if line.searched
         ]
-        titles = [column_title(column, {}) for column in protocol.columns]
-        blocks += [Paragraph("Settings / trainings of each search:"), Grid(["", *titles], lines)]
+        header = ["", *map(column_title, protocol.columns)]
+        blocks += [Paragraph("Settings / trainings of each search:"), Grid(header, lines)]
     return blocks
-
-
-def _spent(counts: Sequence[int] | None, column: str, line: Line) -> str:
-    if column not in line.columns:
-        return ""
-    return "–" if counts is None else f"{counts[0]} / {counts[1]}"
 
 
 def _costs(evidence: Evidence, search: SearchStore) -> list[Block]:
@@ -298,17 +295,14 @@ def _pairwise(evidence: Evidence) -> list[Block]:
             ]
             blocks += [
                 Heading(f"{line.label} minus other lines", 3),
-                Grid(["", *_titles(evidence, protocol.columns)], texts),
+                Grid(["", *map(column_title, protocol.columns)], texts),
             ]
     told = "Differences in points with their t-intervals; * is settled after Holm's correction for the table."
     return [Heading("Appendix: paired differences"), Paragraph(told), *blocks] if blocks else []
 
 
 def _contrast(contrast: Contrast | None) -> str:
-    if contrast is None:
-        return ""
-    gap, mark = contrast.gap, "*" if contrast.side else ""
-    return f"{signed(gap.mean)}{mark}\n[{signed(gap.low)}, {signed(gap.high)}]"
+    return "" if contrast is None else difference_text(contrast.gap, "*" if contrast.side else "")
 
 
 def _recipes(protocol: Protocol, choices: Iterable[Choice]) -> list[Block]:
@@ -316,7 +310,7 @@ def _recipes(protocol: Protocol, choices: Iterable[Choice]) -> list[Block]:
     lines = [
         [
             labels[choice.model, choice.variant],
-            column_title(choice.column, {}),
+            column_title(choice.column),
             f"{100 * choice.validation:.1f}",
             recipe_text(choice.trained_with),
         ]

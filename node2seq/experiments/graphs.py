@@ -15,13 +15,14 @@ from node2seq.data import load
 from node2seq.data.encoding import standardize
 from node2seq.errors import Node2SeqError
 
-_UNIQUE = "-unique"
+#: How the name of a column without duplicates ends.
+UNIQUE = "-unique"
 
 
 def read_graph_of(column: str, root: str | Path | None = None, *, directed: bool = False) -> Data:
     """The graph of a column; ``chameleon-unique`` is Chameleon without its duplicates."""
-    data = load(column.removesuffix(_UNIQUE), root=root, directed=directed)
-    return without_duplicates(data) if column.endswith(_UNIQUE) else data
+    data = load(column.removesuffix(UNIQUE), root=root, directed=directed)
+    return without_duplicates(data) if column.endswith(UNIQUE) else data
 
 
 def without_duplicates(data: Data) -> Data:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,10 +16,9 @@ from node2seq.experiments.paper import (
     ResultTable,
     first_in_print,
 )
-from node2seq.experiments.results_history import Effort, Searched
 from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import VERDICTS, Difference, Sample, listed, paired_difference
+from node2seq.experiments.samples import VERDICTS, Difference, Effort, Sample, listed, paired_difference
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
@@ -35,7 +34,7 @@ def findings(
     rows: Sequence[ResultRow],
     samples: Mapping[Cell, Sample],
     makings: Mapping[Cell, Sequence[Sample]],
-    efforts: Mapping[Searched, Effort],
+    efforts: Mapping[Cell, Effort],
 ) -> list[Block]:
     """The opening of the page; nothing without rows that two models of a table share.
 
@@ -51,12 +50,14 @@ def findings(
     }
     if not any(standings.values()):
         return []
+    # Its lines stand from the shortest kernel to the longest.
+    longer_first = [(longer.label, shorter.label) for shorter, longer in combinations(TABLES["6"].lines, 2)]
     told = [
         _rank_of_paper(standings["paper"]),
         _rank_of_plus(standings["plus"], samples),
         _order(samples),
         _effect("non-local neighbours (Table 4)", _differences("4", TABLES["4"].contrasts, samples)),
-        _effect("a longer kernel (Table 6)", _differences("6", _longer_first(), samples)),
+        _effect("a longer kernel (Table 6)", _differences("6", longer_first, samples)),
         _in_place_of_gcn(samples),
         _sources_of_plus(samples),
         _label_reuse(rows),
@@ -112,20 +113,12 @@ def _ranks(standings: Mapping[str, Sequence[_Standing]]) -> Grid:
     ]
     lines = []
     for variant, own in standings.items():
-        by_column = {standing.column: standing for standing in own}
         if own:
-            places = [by_column.get(column) for column in columns]
-            lines.append([f"rank of {_OURS}, {variant}", *(_rank(place) for place in places)])
-            lines.append([f"minus the best other, {variant}", *(_distance(place) for place in places)])
+            ranks = {place.column: f"{place.rank} of {place.models}" for place in own}
+            gaps = {place.column: f"{place.rival}\n{difference_text(place.difference)}" for place in own}
+            lines.append([f"rank of {_OURS}, {variant}", *(ranks.get(name, "–") for name in columns)])
+            lines.append([f"minus the best other, {variant}", *(gaps.get(name, "–") for name in columns)])
     return Grid(["", *(COLUMN_TITLES[column] for column in columns)], lines)
-
-
-def _rank(standing: _Standing | None) -> str:
-    return "–" if standing is None else f"{standing.rank} of {standing.models}"
-
-
-def _distance(standing: _Standing | None) -> str:
-    return "–" if standing is None else f"{standing.rival}\n{difference_text(standing.difference)}"
 
 
 def _rank_of_paper(standings: Sequence[_Standing]) -> str:
@@ -182,26 +175,20 @@ class _Effect:
 
 
 def _differences(
-    table: str, pairs: Iterable[tuple[str, str]], samples: Mapping[Cell, Sample]
+    table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[Cell, Sample]
 ) -> list[_Effect]:
     shape = TABLES[table]
     lines = {line.label: line for line in shape.lines}
-    pairs = list(pairs)
     found = []
     for column in shape.columns:
         for first, second in pairs:
-            cells = [cell_of(lines[label], column) for label in (first, second)]
-            runs = [samples[cell] for cell in cells if cell is not None and cell in samples]
-            difference = paired_difference(*runs) if len(runs) == 2 else None
+            cells = (cell_of(lines[label], column) for label in (first, second))
+            one, other = (None if cell is None else samples.get(cell) for cell in cells)
+            difference = paired_difference(one, other)
             if difference is not None:
                 pair = f", {first} − {second}" if len(pairs) > 1 else ""
                 found.append(_Effect(f"{COLUMN_TITLES[column]}{pair}", difference))
     return found
-
-
-def _longer_first() -> list[tuple[str, str]]:
-    """The pairs of Table 6, the longer kernel first; its lines stand from the shortest to the longest."""
-    return [(longer.label, shorter.label) for shorter, longer in combinations(TABLES["6"].lines, 2)]
 
 
 def verdict_of(above: int, below: int, comparisons: int) -> str:
@@ -240,9 +227,7 @@ def _order(samples: Mapping[Cell, Sample]) -> str:
     effects = _differences("order", [(learned.label, line.label) for line in others], samples)
     text = _effect("sorting neighbours by attention rather than by degree or at random", effects)
     mean = next(line for line in TABLES["readout"].lines if line.label == "mean")
-    columns = [
-        column for column in TABLES["order"].columns if samples.get(Cell("node2seq", column)) is not None
-    ]
+    columns = [column for column in TABLES["order"].columns if Cell("node2seq", column) in samples]
     # A study that changes nothing is the main one: so its recipe reads out by the mean already.
     by_mean = [column for column in columns if cell_of(mean, column) == Cell("node2seq", column)]
     if text and by_mean:
@@ -331,13 +316,10 @@ def _is_fixed(column: str) -> bool:
     return COLUMNS[column].rule == "fixed"
 
 
-def _budgets(efforts: Mapping[Searched, Effort]) -> str:
-    ours = [effort.settings for whose, effort in efforts.items() if whose[:2] == ("paper", "node2seq")]
-    others = [
-        effort.settings
-        for whose, effort in efforts.items()
-        if whose.variant == "paper" and whose.model != "node2seq"
-    ]
+def _budgets(efforts: Mapping[Cell, Effort]) -> str:
+    tried = [(cell.model, effort.settings) for cell, effort in efforts.items() if cell.variant == "paper"]
+    ours = [settings for model, settings in tried if model == "node2seq"]
+    others = [settings for model, settings in tried if model != "node2seq"]
     if not ours or not others:
         return ""
     if len({*ours, *others}) == 1:

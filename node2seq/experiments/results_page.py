@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from node2seq.data import DATASETS
 from node2seq.experiments.cells import Cell, cell_of, cells_of, choose_cells
 from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
 from node2seq.experiments.results_findings import findings
-from node2seq.experiments.results_history import (
-    Effort,
-    Searched,
-    efforts_of,
-    history_blocks,
-    makings_of,
-    search_blocks,
-    study_name,
-)
 from node2seq.experiments.results_tables import (
     against_the_paper,
     cost_cells,
@@ -27,7 +18,7 @@ from node2seq.experiments.results_tables import (
     titled,
 )
 from node2seq.experiments.rows import ResultRow, RowStore
-from node2seq.experiments.samples import Sample, costs_of, samples_of
+from node2seq.experiments.samples import Effort, Sample, costs_of, efforts_of, makings_of, samples_of
 from node2seq.options import check_choice
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import (
@@ -93,7 +84,7 @@ def render(results: str | Path, docs: str | Path, formats: Sequence[str] = ("md"
 def build(
     rows: Sequence[ResultRow],
     retired: Sequence[ResultRow] = (),
-    efforts: Mapping[Searched, Effort] | None = None,
+    efforts: Mapping[Cell, Effort] | None = None,
 ) -> list[Block]:
     """The whole page."""
     samples = samples_of(rows)
@@ -116,11 +107,12 @@ def build(
         if name.isdigit() or own & samples.keys():
             blocks += table_blocks(table, cells, samples)
     blocks += _second_test_figure(rows)
-    blocks += _others({cell: sample for cell, sample in samples.items() if cell not in shown})
+    others = [[*_names(cell), figure(sample, None)] for cell, sample in samples.items() if cell not in shown]
+    blocks += titled("Other runs", ["column", "model", "variant and study", "test"], others)
     blocks += _costs(rows)
-    blocks += search_blocks(efforts or {})
+    blocks += _searches(efforts or {})
     blocks += _recipes(rows)
-    blocks += history_blocks(makings, samples)
+    blocks += _history(makings, samples)
     return blocks
 
 
@@ -130,8 +122,7 @@ def _data_sets() -> list[Block]:
         dataset = DATASETS[name]
         facts = dataset.facts
         ours = (facts.nodes, facts.edges, facts.features, facts.classes)
-        theirs = (printed.nodes, printed.edges, printed.features, printed.classes)
-        figures = [f"{a}" if a == b else f"{a}\npaper {b}" for a, b in zip(ours, theirs, strict=True)]
+        figures = [f"{a}" if a == b else f"{a}\npaper {b}" for a, b in zip(ours, printed, strict=True)]
         lines.append([dataset.title, *figures, f"{facts.homophily:.2f}", EDGE_NOTES.get(name, "")])
         defects += [f"{dataset.title}: {defect}" for defect in dataset.defects]
     header = ["", "nodes", "edges", "features", "classes", "homophily", "what the paper's edges count"]
@@ -149,30 +140,13 @@ def _data_sets() -> list[Block]:
 
 def _second_test_figure(rows: Sequence[ResultRow]) -> list[Block]:
     rest, test = samples_of(rows, "test_rest"), samples_of(rows)
-    lines = [
-        [
-            COLUMN_TITLES[cell.column],
-            MODEL_TITLES[cell.model],
-            study_name(cell),
-            figure(test[cell], None),
-            figure(sample, None),
-        ]
-        for cell, sample in rest.items()
-    ]
+    lines = [[*_names(cell), figure(test[cell], None), figure(sample, None)] for cell, sample in rest.items()]
     told = (
         "The fixed splits come with 1000 test nodes; the paper's text takes all nodes that are neither "
         "trained nor validated on."
     )
     header = ["column", "model", "study", "1000 test nodes", "all the rest"]
     return titled("The second reading of the fixed splits", header, lines, told)
-
-
-def _others(samples: dict[Cell, Sample]) -> list[Block]:
-    lines = [
-        [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], study_name(cell), figure(sample, None)]
-        for cell, sample in samples.items()
-    ]
-    return titled("Other runs", ["column", "model", "variant and study", "test"], lines)
 
 
 def _costs(rows: Sequence[ResultRow]) -> list[Block]:
@@ -216,3 +190,54 @@ def _recipes(rows: Sequence[ResultRow]) -> list[Block]:
             columns.append(COLUMN_TITLES[row.key.column])
     lines = [[model, ", ".join(columns), text] for (model, text), columns in found.items()]
     return titled("Recipes of these rows", ["model", "columns", "recipe"], lines)
+
+
+def _searches(efforts: Mapping[Cell, Effort]) -> list[Block]:
+    """What the searches took, one line for each model and variant."""
+    columns = [name for name in COLUMN_TITLES if any(cell.column == name for cell in efforts)]
+    texts = {cell: f"{effort.settings}\n{effort.trainings}" for cell, effort in efforts.items()}
+    lines = [
+        [
+            f"{MODEL_TITLES[model]}, {variant}",
+            *(texts.get(Cell(model, column, variant), "") for column in columns),
+        ]
+        for variant, model in sorted({(cell.variant, cell.model) for cell in efforts})
+    ]
+    told = (
+        "Settings tried, and below them trainings, of all rounds whose trials are kept in "
+        "`results/trials.jsonl`. Where a cell is empty, the settings are published ones, were tried by "
+        "hand, or are of the first round, whose trials were lost (see the log)."
+    )
+    header = ["", *(COLUMN_TITLES[column] for column in columns)]
+    return titled("What the searches took", header, lines, told)
+
+
+def _history(makings: Mapping[Cell, Sequence[Sample]], current: Container[Cell]) -> list[Block]:
+    """The cells whose rows were made more than once, and those that are no longer on the page.
+
+    Args:
+        makings: See :func:`makings_of`.
+        current: The cells that have rows which count.
+    """
+    if not makings:
+        return []
+    cells = sorted(makings)
+    lines = [[*_names(cell), f"{len(makings[cell])}"] for cell in cells if len(makings[cell]) > 1]
+    told = (
+        "Once for every cell but these. A cell's rows are retired to `results/retired.jsonl` and made "
+        "again when its recipe changes."
+        if lines
+        else "Once for every cell: no row was ever made again."
+    )
+    blocks: list[Block] = [Heading("How often test rows were made"), Paragraph(told)]
+    if lines:
+        blocks.append(Grid(["column", "model", "study", "times"], lines))
+    times = {cell: "once" if len(makings[cell]) == 1 else f"{len(makings[cell])} times" for cell in cells}
+    dropped = [f"{', '.join(_names(cell))}: {times[cell]}" for cell in cells if cell not in current]
+    return [*blocks, Paragraph("Retired and not made again:"), Bullets(dropped)] if dropped else blocks
+
+
+def _names(cell: Cell) -> list[str]:
+    """The column, the model, and the study with the variant where it is not the paper's."""
+    study = cell.study if cell.variant == "paper" else f"{cell.variant}, {cell.study}"
+    return [COLUMN_TITLES[cell.column], MODEL_TITLES[cell.model], study]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from node2seq.experiments.cells import Cell
 from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, Figure, ResultTable
-from node2seq.experiments.samples import VERDICTS, Cost, Difference, Sample, paired_difference
+from node2seq.experiments.samples import VERDICTS, Cost, Difference, Paired, Sample, paired_difference
 from node2seq.recipes import Recipe
 from node2seq.reporting.charts import Box, box_plot
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph
@@ -183,13 +183,13 @@ def _contrasts(table: ResultTable, entries: Sequence[Sequence[Entry]]) -> list[B
 
 
 def _difference(first: Sample | None, second: Sample | None, count: bool = False) -> str:
-    return difference_text(paired_difference(first, second) if first and second else None, count)
+    found = paired_difference(first, second)
+    return difference_text(found, f" ({found.n} pairs)" if found and count else "")
 
 
-def difference_text(difference: Difference | None, count: bool = False) -> str:
-    """A difference and its interval below it; ``count`` adds how many pairs it is the mean of."""
+def difference_text(difference: Difference | Paired | None, note: str = "") -> str:
+    """A difference with a note, and its interval below it."""
     if difference is None:
         return "–"
-    pairs = f" ({difference.n} pairs)" if count else ""
     interval = f"[{signed(difference.low)}, {signed(difference.high)}]"
-    return f"{signed(difference.mean)}{pairs}\n{interval}"
+    return f"{signed(difference.mean)}{note}\n{interval}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Key
+from node2seq.experiments.cells import Cell, Key
 from node2seq.recipes import Recipe
 from node2seq.search.space import Settings
 from node2seq.storage import JsonLines, hold, make_folder
@@ -30,10 +30,29 @@ DECLARATION, SEARCH, CHOSEN, RUNS = "declaration.json", "search.jsonl", "chosen.
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedRow:
-    """A row that its key tells from all others; in JSON, the parts of the key come first."""
+    """A row that its key tells from all others, with what it was made by.
+
+    Args:
+        key: What was trained; in JSON, its parts come first.
+        seconds: Its share of the time that the runs of its program took.
+        device: The name of the GPU or the processor.
+        versions: Versions of Python and packages.
+        commit: The commit of the code, where it is known.
+        call: The name of the call that made it.
+        at: Seconds from the start of the call.
+    """
+
+    key_type: ClassVar[Any]
+    order: ClassVar[tuple[str, ...]]
+    """Of the other values in JSON."""
 
     key: Any
-    key_type: ClassVar[Any]
+    seconds: float
+    device: str
+    versions: Mapping[str, str]
+    commit: str | None
+    call: str
+    at: float
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -44,7 +63,11 @@ class KeyedRow:
 
     def to_json(self) -> dict[str, Any]:
         """The row as a JSON object; :meth:`from_json` reads it."""
-        raise NotImplementedError
+        return self.key._asdict() | {name: getattr(self, name) for name in self.order}
+
+
+_PROVENANCE = ("device", "versions", "commit", "call", "jobs", "at")
+_FIGURES = ("val", "test", "test_nodes", "test_rest", "swapped", "epoch", "epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +84,12 @@ class ResultRow(KeyedRow):
         epoch: The chosen epoch.
         epochs: How many epochs were trained.
         recipe: What it was trained with, as :func:`recipe_to_json` writes it.
-        seconds: Its share of the time that the runs of its program took.
-        together: The seeds of that program; None in rows made before runs were trained together.
-        device: The name of the GPU or the processor.
-        versions: Versions of Python and packages.
-        commit: The commit of the code, where it is known.
-        call: The name of the call of ``reproduce`` that made it.
-        jobs: How many processes that call had.
-        at: Seconds from the start of the call.
+        together: The seeds of its program; None in rows made before runs were trained together.
+        jobs: How many processes the call had.
     """
 
     key_type = Key
+    order = (*_FIGURES, "recipe", "seconds", "together", *_PROVENANCE)
 
     key: Key
     val: float
@@ -82,14 +100,8 @@ class ResultRow(KeyedRow):
     epoch: int
     epochs: int
     recipe: Mapping[str, Any]
-    seconds: float
     together: Sequence[int] | None = None
-    device: str
-    versions: Mapping[str, str]
-    commit: str | None
-    call: str
     jobs: int
-    at: float
 
     @property
     def trained(self) -> list[int]:
@@ -106,16 +118,11 @@ class ResultRow(KeyedRow):
         return self.trained_with == replace(recipe, options=dict(recipe.options), source="")
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102
-        values = self.key._asdict() | {name: getattr(self, name) for name in _ORDER}
+        values = super().to_json()
         if self.together is None:  # the order of the rows that do not have it
             values["recipe"] = values.pop("recipe")
             values |= {name: values.pop(name) for name in _PROVENANCE}
         return {name: value for name, value in values.items() if value is not None or name == "commit"}
-
-
-_PROVENANCE = ("device", "versions", "commit", "call", "jobs", "at")
-_FIGURES = ("val", "test", "test_nodes", "test_rest", "swapped", "epoch", "epochs")
-_ORDER = (*_FIGURES, "recipe", "seconds", "together", *_PROVENANCE)
 
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
@@ -153,16 +160,14 @@ class SearchRow(KeyedRow):
         validation: The accuracy on validation nodes by cross-fitting for each seed; None: it diverged.
         epoch: The chosen epoch for each.
         epochs: How many were trained.
-        seconds: Its share of the time that the runs of its program took.
         together: How many runs the program had.
-        device: The name of the GPU or the processor.
-        versions: Versions of Python and packages.
-        commit: The commit of the code.
-        call: Which call made it.
-        at: Seconds from the start of the call.
     """
 
     key_type = SearchKey
+    order = (
+        *("settings", "seeds", "validation", "epoch", "epochs"),
+        *("seconds", "together", "device", "versions", "commit", "call", "at"),
+    )
 
     key: SearchKey
     settings: Settings
@@ -170,23 +175,12 @@ class SearchRow(KeyedRow):
     validation: Sequence[float | None]
     epoch: Sequence[int | None]
     epochs: Sequence[int | None]
-    seconds: float
     together: int
-    device: str
-    versions: Mapping[str, str]
-    commit: str | None
-    call: str
-    at: float
 
     @property
     def trained(self) -> list[int]:
         """The epochs of each of its trainings; 0 for one that diverged."""
         return [epochs or 0 for epochs in self.epochs]
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102
-        values = asdict(self)
-        del values["key"]
-        return self.key._asdict() | values
 
 
 R = TypeVar("R", bound=KeyedRow)
@@ -253,10 +247,8 @@ class Store(Generic[R]):
     def _claim_file(self, key: Any) -> Path:
         return self._lock_file(hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32])
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with hold(self._lock_file("writing"), wait=True):
-            yield
+    def _writing(self) -> AbstractContextManager[bool]:
+        return hold(self._lock_file("writing"), wait=True)
 
     def _lock_file(self, name: str) -> Path:
         if self._claims.is_file():  # of versions that claimed bytes of one file
@@ -360,10 +352,10 @@ class Choice:
         return recipe_from_json(self.recipe)
 
 
-def read_choices(folder: Path) -> dict[tuple[str, str, str], Choice]:
-    """The chosen recipes by model, variant and column; nothing where none was chosen."""
+def read_choices(folder: Path) -> dict[Cell, Choice]:
+    """The chosen recipes by cell; nothing where none was chosen."""
     choices = [Choice(**values) for values in JsonLines(folder / CHOSEN).refresh().values]
-    return {(choice.model, choice.variant, choice.column): choice for choice in choices}
+    return {Cell(choice.model, choice.column, choice.variant): choice for choice in choices}
 
 
 def write_choices(folder: Path, choices: Iterable[Choice]) -> None:

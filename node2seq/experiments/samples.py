@@ -6,11 +6,16 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from node2seq.experiments.cells import Cell
+from node2seq.errors import Node2SeqError
+from node2seq.experiments.cells import Cell, grouped
 from node2seq.experiments.rows import ResultRow, SearchRow
+from node2seq.recipes import Recipe
+from node2seq.storage import JsonLines
 
 #: Where a mean can stand to the paper's; the error is that of the mean over our runs.
 VERDICTS = ("at or above", "within one standard error", "below")
@@ -117,15 +122,38 @@ def samples_of(rows: Iterable[ResultRow], figure: str = "test") -> dict[Cell, Sa
     return {cell: Sample(by_seed) for cell, by_seed in tests.items()}
 
 
-def gaps(first: Mapping[int, float], second: Mapping[int, float]) -> np.ndarray | None:
+def makings_of(rows: Iterable[ResultRow], retired: Iterable[ResultRow]) -> dict[Cell, list[Sample]]:
+    """The test accuracies of every cell by the time they were made, the first time first.
+
+    A new time begins with another recipe, or with a seed that was trained before: so a recipe that comes back
+    counts again, and a series that several calls made counts once.
+
+    Args:
+        rows: The rows that count, in any order.
+        retired: The rows that were replaced, in the order in which they were retired.
+    """
+    found: dict[Cell, list[dict[int, float]]] = {}
+    latest: dict[Cell, Recipe] = {}
+    for row in [*retired, *sorted(rows, key=lambda row: row.key)]:
+        key, recipe = row.key, row.trained_with
+        times = found.setdefault(key.cell, [])
+        if not times or latest[key.cell] != recipe or key.seed in times[-1]:
+            times.append({})
+        latest[key.cell] = recipe
+        times[-1][key.seed] = 100 * row.test
+    return {cell: [Sample(tests) for tests in times] for cell, times in found.items()}
+
+
+def _gaps(first: Sample | None, second: Sample | None) -> np.ndarray | None:
     """First minus second, seed by seed: the same seed is the same split. None with fewer than two pairs."""
-    found = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+    one, other = ({} if sample is None else sample.tests for sample in (first, second))
+    found = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
     return np.array(found) if len(found) > 1 else None
 
 
-def paired_difference(first: Sample, second: Sample) -> Difference | None:
+def paired_difference(first: Sample | None, second: Sample | None) -> Difference | None:
     """First minus second with a bootstrap interval; None with fewer than two pairs."""
-    pairs = gaps(first.tests, second.tests)
+    pairs = _gaps(first, second)
     if pairs is None:
         return None
     # The generator's raw words are specified bit for bit; numpy's own choices may change with its version.
@@ -135,9 +163,9 @@ def paired_difference(first: Sample, second: Sample) -> Difference | None:
     return Difference(float(pairs.mean()), float(low), float(high), pairs.size)
 
 
-def paired(first: Sample, second: Sample) -> Paired | None:
+def paired(first: Sample | None, second: Sample | None) -> Paired | None:
     """First minus second with a t-interval and a t-test; None with fewer than two pairs."""
-    found = gaps(first.tests, second.tests)
+    found = _gaps(first, second)
     if found is None:
         return None
     mean, free = float(found.mean()), found.size - 1
@@ -251,7 +279,28 @@ def _numbers(values: Iterable[int]) -> str:
 
 def costs_of(rows: Iterable[ResultRow | SearchRow]) -> list[Cost]:
     """By device."""
-    found: dict[str, list[ResultRow | SearchRow]] = {}
-    for row in rows:
-        found.setdefault(row.device, []).append(row)
+    found = grouped(rows, lambda row: row.device)
     return [Cost(device, found[device]) for device in sorted(found)]
+
+
+class Effort(NamedTuple):
+    """How many settings were tried, and in how many trainings."""
+
+    settings: int
+    trainings: int
+
+
+def efforts_of(table: Path) -> dict[Cell, Effort]:
+    """Count the trials of a table: a line that describes a search, then a line for each of its trials."""
+    found: dict[Cell, Effort] = {}
+    cell = None
+    for line in JsonLines(table).refresh().values:
+        if "variant" in line:
+            cell = Cell(line["model"], line["column"], line["variant"])
+            found.setdefault(cell, Effort(0, 0))
+        elif cell is None:
+            raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
+        else:
+            settings, trainings = found[cell]
+            found[cell] = Effort(settings + 1, trainings + line["splits"] + line.get("failed", 0))
+    return found

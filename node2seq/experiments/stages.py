@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,8 +20,7 @@ from node2seq.data import Split
 from node2seq.environment import source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell, Key, Run
-from node2seq.experiments.commits import is_held
-from node2seq.experiments.declaration import Line, Protocol
+from node2seq.experiments.declaration import CellSpace, Line, Protocol
 from node2seq.experiments.rows import (
     CHOSEN,
     DECLARATION,
@@ -57,20 +57,8 @@ def declared(protocol: Protocol) -> dict[str, Any]:
     """The whole declaration as JSON values."""
     lines = {}
     for line in protocol.lines:
-        spaces = protocol.spaces.get((line.model, line.variant), {})
-        lines[line.label] = {
-            "model": line.model,
-            "variant": line.variant,
-            "columns": {
-                column: {
-                    "fixed": recipe_to_json(spaces[column].base),
-                    "searched": {name: repr(known) for name, known in spaces[column].space.ranges.items()},
-                }
-                if column in spaces
-                else "by rule, no search"
-                for column in line.columns
-            },
-        }
+        columns = {column: _declared_space(protocol.spaces.get(line.cell(column))) for column in line.columns}
+        lines[line.label] = {"model": line.model, "variant": line.variant, "columns": columns}
     return {
         "name": protocol.name,
         "rungs": [{"settings": rung.settings, "seeds": list(rung.seeds)} for rung in protocol.rungs],
@@ -87,6 +75,13 @@ def declared(protocol: Protocol) -> dict[str, Any]:
         "columns with the recipes of others": dict(protocol.further),
         "columns that do not count": list(protocol.uncounted),
     }
+
+
+def _declared_space(given: CellSpace | None) -> dict[str, Any] | str:
+    if given is None:
+        return "by rule, no search"
+    searched = {name: repr(known) for name, known in given.space.ranges.items()}
+    return {"fixed": recipe_to_json(given.base), "searched": searched}
 
 
 def declare(protocol: Protocol, folder: Path) -> Path:
@@ -184,6 +179,22 @@ def check_commit(commit: str | None, path: Path) -> None:
         )
 
 
+def is_held(commit: str, path: Path) -> bool | None:
+    """Whether a commit holds a file with its content of now; None where there is no repository to ask."""
+    if _git(path.parent, "rev-parse", "--git-dir") is None:
+        return None
+    return _git(path.parent, "show", f"{commit}:./{path.name}") == path.read_bytes()
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    """What git prints, or None if it fails or is not there."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
 def rounds(
     protocol: Protocol, stage: str, folder: Path, _device: torch.device | None = None
 ) -> Iterator[list[Program]]:
@@ -229,8 +240,7 @@ def choose(protocol: Protocol, folder: Path) -> Path:
                 "Run the stage `search` to resume it",
             ) from None
         figures = store.figures(best)
-        base = protocol.spaces[line.model, line.variant][column].base
-        recipe = base.updated(**store.rows[best].settings)
+        recipe = protocol.spaces[line.cell(column)].base.updated(**store.rows[best].settings)
         mean = round(sum(figures) / max(len(figures), 1), 6)
         of = (line.model, line.variant, column, best.setting)
         choices.append(Choice(*of, mean, recipe_to_json(recipe)))
@@ -240,7 +250,7 @@ def choose(protocol: Protocol, folder: Path) -> Path:
 
 def draw_settings(protocol: Protocol, line: Line, column: str) -> list[Settings]:
     """The settings that are tried for a line on a column: few shapes, each with several free settings."""
-    space = protocol.spaces[line.model, line.variant][column].space
+    space = protocol.spaces[line.cell(column)].space
     draw = random.Random(f"{protocol.name} {line.label} {column}")
     shapes = stratified(space.shape, protocol.shapes, draw)
     free = stratified(space.free, protocol.rungs[0].settings, draw)
@@ -252,7 +262,7 @@ def _search_programs(
 ) -> list[Program]:
     """A program for each shape among the settings of a cell in a round."""
     drawn = draw_settings(protocol, line, column)
-    base = protocol.spaces[line.model, line.variant][column].base
+    base = protocol.spaces[line.cell(column)].base
     keys = sorted(rung_keys(protocol, store, line, column, rung))
     none = torch.empty(0, dtype=torch.int64)
     nowhere = Split(none, none, none, "none", 0, none)  # shapes do not depend on it
@@ -268,7 +278,7 @@ def _search_programs(
     ]
 
 
-Choices = Mapping[tuple[str, str, str], Recipe]
+Choices = Mapping[Cell, Recipe]
 
 
 def _final_cells(protocol: Protocol, choices: Choices) -> list[dict[Cell, Recipe | None]]:
@@ -277,9 +287,7 @@ def _final_cells(protocol: Protocol, choices: Choices) -> list[dict[Cell, Recipe
     for columns in ({column: column for column in protocol.columns}, protocol.further):
         found.append(
             {
-                Cell(line.model, column, line.variant): choices[line.model, line.variant, own]
-                if line.searched
-                else None
+                line.cell(column): choices[line.cell(own)] if line.searched else None
                 for line in protocol.lines
                 for column, own in columns.items()
                 if own in line.columns
@@ -292,9 +300,7 @@ def _final_cells(protocol: Protocol, choices: Choices) -> list[dict[Cell, Recipe
 
 def _study_cells(protocol: Protocol, choices: Choices) -> dict[Cell, Recipe | None]:
     return {
-        Cell("node2seq", column, "paper", study.name): choices["node2seq", "paper", column].updated(
-            **study.changes
-        )
+        study.cell(column): choices[protocol.ours.cell(column)].updated(**study.changes)
         for study in protocol.studies
         for column in study.columns
     }

@@ -192,7 +192,9 @@ class CellTrainer:
             pairs = zip(runs, splits, strict=True)
             return [self._count_largest(run.key, data, split) for run, split in pairs], {}
         trainings = [
-            Training(model, self._recipe(run, data, split), split, run.key.seed)
+            Training(
+                model, run.recipe or recipe_by_rule(model, sizes_of_split(data, split)), split, run.key.seed
+            )
             for run, split in zip(runs, splits, strict=True)
         ]
         outcomes = train_many(
@@ -202,11 +204,10 @@ class CellTrainer:
             on_epoch=None if on_epoch is None else lambda _: on_epoch(),
             keep_models=self.note_swaps or any(map(_has_second_figure, splits)),
         )
-        trained = zip(runs, splits, trainings, outcomes, strict=True)
         figures, failures = {}, {}
-        for run, split, training, outcome in trained:
+        for run, training, outcome in zip(runs, trainings, outcomes, strict=True):
             if outcome.error is None:
-                figures[run.key] = self._figures(data, split, training, outcome)
+                figures[run.key] = self._figures(data, training, outcome)
             else:
                 failures[run.key] = outcome.error
         ended = time.time()
@@ -254,16 +255,10 @@ class CellTrainer:
         at = round(ended - self.call.started, 3)
         return {**self._machine, "commit": self.call.commit, "call": self.call.name, "at": at}
 
-    def _recipe(self, run: Run, data: Data, split: Split) -> Recipe:
-        if run.recipe is not None:
-            return run.recipe
-        return recipe_by_rule(run.key.model, sizes_of_split(data, split))
-
-    def _figures(
-        self, data: Data, split: Split, training: Training, outcome: TrainingOutcome
-    ) -> dict[str, Any]:
+    def _figures(self, data: Data, training: Training, outcome: TrainingOutcome) -> dict[str, Any]:
         """What came out of a run."""
-        result, recipe, rest, swapped = outcome.result, training.recipe, None, None
+        result, recipe, split, rest, swapped = outcome.result, training.recipe, training.split, None, None
+        assert isinstance(split, Split)
         assert result is not None
         assert result.test is not None
         if _has_second_figure(split):

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key, Run, recipe_of
+from node2seq.experiments.cells import Cell, Key, Run, grouped, recipe_of
 from node2seq.experiments.rows import RowStore, Store
 from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall, RunProgram, SearchProgram
 from node2seq.train.budget import Budget, OutOfTime
@@ -94,7 +93,12 @@ def reproduce(
     if jobs < 1:
         raise Node2SeqError(f"jobs={jobs}", "at least one process has to work", "Give 1 or more")
     store = RowStore(folder)
-    check_recipes(store, runs)
+    if stale := stale_keys(store, runs):
+        raise Node2SeqError(
+            f"{store.path}: {len(stale)} rows, the first of them {stale[0].cell}, seed {stale[0].seed}",
+            "the recipe has changed since they were made, and no row is made twice",
+            "Move them to retired.jsonl with --retire, and they are made again",
+        )
     todo = tuple(run for run in runs if run.key not in store.rows)
     if todo:
         budget = Budget(budget_seconds)
@@ -104,17 +108,6 @@ def reproduce(
         work_together(job, store, on_rows)
     store.refresh()
     return sum(run.key not in store.rows for run in runs)
-
-
-def check_recipes(store: RowStore, runs: Sequence[Run]) -> None:
-    """Refuse to mix rows of the current recipes with rows of earlier ones."""
-    stale = stale_keys(store, runs)
-    if stale:
-        raise Node2SeqError(
-            f"{store.path}: {len(stale)} rows, the first of them {stale[0].cell}, seed {stale[0].seed}",
-            "the recipe has changed since they were made, and no row is made twice",
-            "Move them to retired.jsonl with --retire, and they are made again",
-        )
 
 
 def stale_keys(store: RowStore, runs: Sequence[Run]) -> list[Key]:
@@ -211,11 +204,8 @@ def together_on(device: torch.device, column: str) -> int | None:
 
 def groups_of(runs: Sequence[Run], device: torch.device) -> list[tuple[Run, ...]]:
     """The runs that are trained as one program, in the order they come in."""
-    by_cell: dict[Cell, list[Run]] = {}
-    for run in runs:
-        by_cell.setdefault(run.key.cell, []).append(run)
     groups = []
-    for cell, own in by_cell.items():
+    for cell, own in grouped(runs, lambda run: run.key.cell).items():
         size = together_on(device, cell.column) or len(own)
         groups += [tuple(own[i : i + size]) for i in range(0, len(own), size)]
     return groups
@@ -244,45 +234,15 @@ def work_together(job: Job, store: Store[Any], on_rows: OnRows) -> None:
     if job.call.jobs == 1:
         work(job, on_rows=on_rows)
         return
-
-    def look() -> None:
-        on_rows(store.refresh())
-
-    arguments = [(job, number) for number in range(job.call.jobs)]
-    workers = start_together(_work_in_process, arguments, look, lambda: _is_overdue(job.budget))
-    look()
-    if not _is_overdue(job.budget):
-        check_some_ended_well(workers)
-
-
-def _is_overdue(budget: Budget) -> bool:
-    """Whether processes that look at the clock now and then should have ended long ago."""
-    return budget.seconds is not None and budget.spent > budget.seconds + _GRACE_SECONDS
-
-
-def start_together(
-    target: Callable[..., None],
-    arguments: Sequence[tuple[Any, ...]],
-    look: Callable[[], None],
-    is_overdue: Callable[[], bool] = lambda: False,
-) -> list[BaseProcess]:
-    """Run a function in as many processes as there are arguments, until all have ended; none is left behind.
-
-    Args:
-        target: A function of a module, for other processes to find.
-        arguments: Of each process.
-        look: Called again and again meanwhile.
-        is_overdue: Whether to end those that still run.
-    """
     # A fresh interpreter each: a forked one can use neither CUDA nor the thread pools of this one.
     context = multiprocessing.get_context("spawn")
-    workers: list[BaseProcess] = [context.Process(target=target, args=given) for given in arguments]
+    workers = [context.Process(target=_work_in_process, args=(job, n)) for n in range(job.call.jobs)]
     try:
         for worker in workers:
             worker.start()
-        while any(worker.is_alive() for worker in workers) and not is_overdue():
+        while any(worker.is_alive() for worker in workers) and not _is_overdue(job.budget):
             time.sleep(_POLL_SECONDS)
-            look()
+            on_rows(store.refresh())
     finally:
         for worker in workers:
             if worker.is_alive():
@@ -290,18 +250,20 @@ def start_together(
         for worker in workers:
             if worker.pid is not None:
                 worker.join()
-    return workers
-
-
-def check_some_ended_well(workers: Sequence[BaseProcess]) -> None:
-    """Raise an error if every process failed; what one of them left, the others took over."""
+    on_rows(store.refresh())
+    # What one of them left, the others took over.
     failed = [worker.exitcode for worker in workers if worker.exitcode]
-    if len(failed) == len(workers):
+    if len(failed) == len(workers) and not _is_overdue(job.budget):
         raise Node2SeqError(
             f"all {len(failed)} workers ended with status {failed[0]}",
             "the rows that were made before are kept",
             "See their messages above; run the same command to resume",
         )
+
+
+def _is_overdue(budget: Budget) -> bool:
+    """Whether processes that look at the clock now and then should have ended long ago."""
+    return budget.seconds is not None and budget.spent > budget.seconds + _GRACE_SECONDS
 
 
 def _work_in_process(job: Job, number: int) -> None:

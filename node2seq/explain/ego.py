@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from node2seq.nn.models.network import Network, Smoothing
 
 # A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
 _NEARLY_ALL = 0.5
+#: The flows by which edges are read: along their direction, or against it too.
+FORWARDS = ("source_to_target",)
+BOTH_WAYS = ("source_to_target", "target_to_source")
 
 
 class Reach(NamedTuple):
@@ -22,8 +25,8 @@ class Reach(NamedTuple):
 
     hops: int | None
     """The largest number of edges of a path that matters; None where the whole graph does."""
-    both_ways: bool
-    """Whether edges are read against their direction too."""
+    flows: tuple[str, ...] = FORWARDS
+    """Whether edges are read against their direction too: :data:`BOTH_WAYS`."""
     counts_edges: bool = True
     """Whether the number of edges into the last nodes matters, by which a GCN layer divides."""
 
@@ -37,14 +40,14 @@ def reach_of(model: nn.Module) -> Reach:
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
     own = [layer for layer in layers if isinstance(layer, Node2SeqConv)]
     if any(layer.order in ("degree", "random") or layer.max_candidates is not None for layer in own):
-        return Reach(None, False)
-    flows = {layer.flow for layer in layers}
+        return Reach(None)
+    flows = BOTH_WAYS if any(layer.flow == BOTH_WAYS[1] for layer in layers) else FORWARDS
     beside = model.layers_beside() if isinstance(model, Network) else []
     skipped = {id(module) for layer in beside for module in layer.modules()}
     hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
     spread = sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
     counts_edges = spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)
-    return Reach(hops + spread, "target_to_source" in flows, counts_edges)
+    return Reach(hops + spread, flows, counts_edges)
 
 
 def _hops(layer: MessagePassing) -> int:
@@ -89,13 +92,14 @@ class Graph:
     def _by_source(self) -> tuple[Tensor, Tensor]:
         return _index(self.edge_index[0], self.num_nodes)
 
-    def edges_into(self, nodes: Tensor) -> Tensor:
-        """The edges whose target is one of some nodes."""
-        return _take(*self._by_target, nodes)
-
-    def edges_out_of(self, nodes: Tensor) -> Tensor:
-        """The edges whose source is one of some nodes."""
-        return _take(*self._by_source, nodes)
+    def read(self, nodes: Tensor, flow: str) -> tuple[Tensor, Tensor]:
+        """The edges that lead to some nodes by a flow, ascending for each node, and their other ends."""
+        forwards = flow == "source_to_target"
+        ptr, order = self._by_target if forwards else self._by_source
+        start, length = ptr[nodes], ptr[nodes + 1] - ptr[nodes]
+        place = torch.repeat_interleave(start - (length.cumsum(0) - length), length)
+        edges = order[place + torch.arange(place.numel(), device=place.device)]
+        return edges, self.edge_index[0 if forwards else 1, edges]
 
     def around(self, node: int, reach: Reach) -> Ego:
         """Everything that a model of that reach reads for a node.
@@ -110,11 +114,7 @@ class Graph:
         seen[found] = True
         edges = [found.new_zeros(0)]
         for _ in range(reach.hops + reach.counts_edges):
-            read = [self.edges_into(found)]
-            ends = [self.edge_index[0, read[0]]]
-            if reach.both_ways:
-                read.append(self.edges_out_of(found))
-                ends.append(self.edge_index[1, read[1]])
+            read, ends = zip(*(self.read(found, flow) for flow in reach.flows), strict=True)
             edges += read
             reached = torch.cat(ends)
             found = reached[~seen[reached]].unique()
@@ -125,7 +125,7 @@ class Graph:
         if nodes.numel() > _NEARLY_ALL * self.num_nodes:
             return self.whole(node)
         listed = torch.cat(edges)
-        listed = listed.unique() if reach.both_ways else listed.sort().values
+        listed = listed.sort().values if reach.flows == FORWARDS else listed.unique()
         ends = torch.searchsorted(nodes, self.edge_index[:, listed])
         return Ego(nodes, listed, ends, int(torch.searchsorted(nodes, node)), False)
 
@@ -138,13 +138,11 @@ class Graph:
 
     def distances(self, node: int, most: int, flow: str) -> dict[int, int]:
         """How many edges each node lies away from a node, up to ``most``."""
-        against = flow == "source_to_target"
         found = torch.tensor([node], device=self.edge_index.device)
         away = {node: 0}
         for distance in range(1, most + 1):
-            edges = self.edges_into(found) if against else self.edges_out_of(found)
-            ends = self.edge_index[0 if against else 1, edges].unique().tolist()
-            new = [end for end in ends if end not in away]
+            _, ends = self.read(found, flow)
+            new = [end for end in ends.unique().tolist() if end not in away]
             away |= dict.fromkeys(new, distance)
             found = torch.tensor(new, dtype=torch.int64, device=found.device)
         return away
@@ -156,31 +154,23 @@ def _index(ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
     return torch.cat([count.new_zeros(1), count.cumsum(0)]), ends.argsort(stable=True)
 
 
-def _take(ptr: Tensor, order: Tensor, nodes: Tensor) -> Tensor:
-    start, length = ptr[nodes], ptr[nodes + 1] - ptr[nodes]
-    place = torch.repeat_interleave(start - (length.cumsum(0) - length), length)
-    return order[place + torch.arange(place.numel(), device=place.device)]
-
-
 def local_edges(
     conv: Node2SeqConv, graph: Graph, node: int, are_apart: bool
-) -> dict[int, list[int]] | dict[tuple[int, int], list[int]]:
+) -> dict[tuple[int, int], list[int]]:
     """The entries that a node's sequence has before any selection, with the edges of each.
+
+    Keys are a source and its edge, or −1 where parallel edges share an entry and for the node itself.
 
     Args:
         conv: The layer.
         graph: The edges that it reads.
         node: The node.
-        are_apart: Whether parallel edges have an entry each: keys are then pairs of source and edge.
+        are_apart: Whether parallel edges have an entry each.
     """
     at = torch.tensor([node], device=graph.edge_index.device)
-    by_source = conv.flow == "source_to_target"
-    edges = (graph.edges_into(at) if by_source else graph.edges_out_of(at)).sort().values.tolist()
-    found: dict[Any, list[int]] = {}
-    if conv.add_self_loops:
-        found[(node, -1) if are_apart else node] = []
-    for edge, source in zip(edges, graph.edge_index[0 if by_source else 1, edges].tolist(), strict=True):
-        if source == node and conv.add_self_loops:
-            continue  # the self entry replaces it
-        found.setdefault((source, edge) if are_apart else source, []).append(edge)
+    edges, sources = (part.tolist() for part in graph.read(at, conv.flow))
+    found: dict[tuple[int, int], list[int]] = {(node, -1): []} if conv.add_self_loops else {}
+    for edge, source in zip(edges, sources, strict=True):
+        if source != node or not conv.add_self_loops:  # the self entry replaces it
+            found.setdefault((source, edge if are_apart else -1), []).append(edge)
     return found

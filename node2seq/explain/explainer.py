@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from node2seq.data.splits import labelled
 from node2seq.errors import Node2SeqError
 from node2seq.explain.contributions import Contributions, contributions, giving, scores_of
-from node2seq.explain.ego import Ego, Graph, Reach, local_edges, reach_of
+from node2seq.explain.ego import BOTH_WAYS, FORWARDS, Ego, Graph, Reach, local_edges, reach_of
 from node2seq.explain.explanation import Counterfactual, Explanation, Layer, Neighbour, Term
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Call, recorded
@@ -57,9 +57,8 @@ def explain(
         counterfactuals: Whether to predict without each of the neighbours.
         steps: At how many points gradients are taken.
     """
-    about: dict[str, Any] = {"counterfactuals": counterfactuals, "steps": steps}
     found = Explainer(model, data, task=task, both_directions=both_directions)
-    return found.explain(node, without=without, **about)
+    return found.explain(node, without=without, counterfactuals=counterfactuals, steps=steps)
 
 
 class Explainer:
@@ -120,10 +119,8 @@ class Explainer:
     def neighbours_of(self, node: int) -> list[int]:
         """The neighbours that can be switched off: those with an edge that the model reads at the node."""
         at = self._at(node)
-        ends = [self.graph.edge_index[0, self.graph.edges_into(at)]]
-        if self.reach.both_ways:
-            ends.append(self.graph.edge_index[1, self.graph.edges_out_of(at)])
-        return [end for end in torch.cat(ends).unique().tolist() if end != node]
+        ends = torch.cat([self.graph.read(at, flow)[1] for flow in self.reach.flows])
+        return [end for end in ends.unique().tolist() if end != node]
 
     def explain(
         self,
@@ -160,7 +157,7 @@ class Explainer:
             class_names=self._class_names(outputs.size(-1)),
             probabilities=self._shown(outputs),
             predicted=predicted,
-            label=self._label(node),
+            label=self.y[node].tolist() if bool(labelled(self.y[node : node + 1])[0]) else None,
             score=score,
             layers=layers,
             counterfactuals=found,
@@ -198,12 +195,9 @@ class Explainer:
 
     def _edges_between(self, node: int, other: int) -> Tensor:
         """The edges by which a neighbour reaches a node, as the graph lists them."""
-        into = self.graph.edges_into(self._at(node))
-        found = [into[self.graph.edge_index[0, into] == other]]
-        if self.both_directions or self.reach.both_ways:
-            out = self.graph.edges_out_of(self._at(node))
-            found.append(out[self.graph.edge_index[1, out] == other])
-        edges = torch.cat(found).unique()
+        flows = BOTH_WAYS if self.both_directions else self.reach.flows
+        read = [self.graph.read(self._at(node), flow) for flow in flows]
+        edges = torch.cat([edges[ends == other] for edges, ends in read]).unique()
         if other == node or not edges.numel():
             raise Node2SeqError(
                 f"node {self.name(other)!r} as a neighbour of {self.name(node)!r}",
@@ -277,9 +271,6 @@ class Explainer:
         given = map(str, range(outputs)) if self.class_names is None else self.class_names
         return tuple(map(str, given))
 
-    def _label(self, node: int) -> Any:
-        return self.y[node].tolist() if bool(labelled(self.y[node : node + 1])[0]) else None
-
     def _explain_layer(
         self, name: str, call: Call, ego: Ego, integrated: tuple[Tensor, float], steps: int
     ) -> Iterator[Layer]:
@@ -327,7 +318,7 @@ class Explainer:
         head: int,
         gradient: Tensor,
         *,
-        local: dict[int, list[int]] | dict[tuple[int, int], list[int]],
+        local: dict[tuple[int, int], list[int]],
         away: dict[int, int],
     ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
         """The neighbours of one head in their order, and those rejected."""
@@ -343,8 +334,7 @@ class Explainer:
         left = dict(local)
         sequence = []
         for place, (source, far) in enumerate(zip(sources, is_far, strict=True)):
-            key = source if trace.edge is None else (source, edge[place])
-            edges = [] if far else left.pop(key, [])  # pyright: ignore[reportArgumentType, reportCallIssue]
+            edges = [] if far else left.pop((source, edge[place]), [])
             sequence.append(
                 Neighbour(
                     node=int(ego.nodes[source]),
@@ -362,12 +352,11 @@ class Explainer:
         return tuple(sequence), self._rejected(conv, call, ego, head, left)
 
     def _rejected(
-        self, conv: Node2SeqConv, call: Call, ego: Ego, head: int, left: dict[Any, list[int]]
+        self, conv: Node2SeqConv, call: Call, ego: Ego, head: int, left: dict[tuple[int, int], list[int]]
     ) -> tuple[Neighbour, ...]:
         """The neighbours that are in no sequence, best first."""
         zeros = (0.0,) * conv.out_channels
-        sources = [key if isinstance(key, int) else key[0] for key in left]
-        edges = [-1 if isinstance(key, int) else key[1] for key in left]
+        sources, edges = [source for source, _ in left], [edge for _, edge in left]
         scores = scores_of(conv, call, ego.centre, head, sources, edges) if left else []
         listed = sorted(zip(scores, sources, left.values(), strict=True), key=lambda each: -each[0])
         ranks = None if call.trace.ranks is None else (0.0,) * conv.kernel_size
@@ -404,7 +393,7 @@ class Explainer:
         """
         known = list(calls)[: list(calls).index(name) + 1]
         part = ego
-        if self.reach.hops is not None and not self.reach.both_ways:
+        if self.reach.hops is not None and self.reach.flows == FORWARDS:
             left = self.reach.hops - sum(self.layers[each].hops for each in known)
             around = self.graph.around(int(ego.nodes[ego.centre]), self.reach._replace(hops=max(left, 0)))
             part = _without(around, removed)

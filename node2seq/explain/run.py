@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
 from node2seq.data.tabular import first_few
 from node2seq.errors import Node2SeqError
@@ -42,14 +42,11 @@ class ExplainedRun:
         return {str(name): number for number, name in enumerate(self.graph.node_ids)}
 
     @cached_property
-    def parts(self) -> list[str]:
-        """The part of the split that each node is in, or nothing."""
-        parts = [""] * len(self.numbers)
-        for name in ("train", "val", "test"):
-            index: Tensor = getattr(self.folder.split, name)
-            for node in index.tolist():
-                parts[node] = name
-        return parts
+    def labels(self) -> np.ndarray:
+        """The class of each node as the graph has it; −1 where it is unlabelled or has no single class."""
+        y = self.explainer.y
+        has_one = self.explainer.task.has_classes and y.dim() == 1
+        return y.cpu().numpy() if has_one else np.full(len(self.numbers), -1)
 
     def number(self, name: str) -> int:
         """The number of a node by its id."""
@@ -63,11 +60,9 @@ class ExplainedRun:
         return self.numbers[name]
 
     def label_of(self, node: int) -> int | None:
-        """The class of a node as the graph has it; None where it is unlabelled or has no single class."""
-        y = self.explainer.y
-        if not self.explainer.task.has_classes or y.dim() != 1 or int(y[node]) < 0:
-            return None
-        return int(y[node])
+        """The class of a node as in :attr:`labels`; None for −1."""
+        label = int(self.labels[node])
+        return label if label >= 0 else None
 
 
 def open_run(

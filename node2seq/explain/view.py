@@ -182,13 +182,6 @@ class Viewer:
         return [name.casefold() for name in self._names]
 
     @cached_property
-    def _labels(self) -> np.ndarray:
-        """The class of each node, −1 where it has none."""
-        known = self.run.explainer.y
-        has_classes = isinstance(self.run.explainer.task, Classification) and known.dim() == 1
-        return known.cpu().numpy() if has_classes else np.full(len(self._names), -1)
-
-    @cached_property
     def _predicted(self) -> tuple[np.ndarray, np.ndarray]:
         """The predicted class of each node with its probability, or −1 with its number."""
         found = self.run.explainer.predictions.cpu().numpy()
@@ -198,7 +191,11 @@ class Viewer:
 
     @cached_property
     def _parts(self) -> np.ndarray:
-        return np.array(self.run.parts)
+        """The part of the split that each node is in, or nothing."""
+        parts = np.full(len(self._names), "", dtype="<U5")
+        for name in ("train", "val", "test"):
+            parts[getattr(self.run.folder.split, name).numpy()] = name
+        return parts
 
     def warm(self) -> None:
         """Predict every node: threads that ask later find it done, and none runs the model beside another."""
@@ -225,18 +222,17 @@ class Viewer:
             return {}
         found = {}
         for part in ("all", "train", "val", "test"):
-            chosen = (self._labels >= 0) & ((self._parts == part) | (part == "all"))
-            pairs = self._labels[chosen] * classes + self._predicted[0][chosen]
+            chosen = (self.run.labels >= 0) & ((self._parts == part) | (part == "all"))
+            pairs = self.run.labels[chosen] * classes + self._predicted[0][chosen]
             found[part] = np.bincount(pairs, minlength=classes**2).reshape(classes, classes).tolist()
         return found
 
     def line(self, node: int) -> NodeLine:
         """A node as lists show it."""
         predicted, sure = self._predicted
-        label = int(self._labels[node])
         return NodeLine(
             name=self._names[node],
-            label=label if label >= 0 else None,
+            label=self.run.label_of(node),
             predicted=int(predicted[node]) if predicted[node] >= 0 else None,
             sure=float(sure[node]),
             part=str(self._parts[node]),
@@ -265,11 +261,11 @@ class Viewer:
         classes, sure = self._predicted
         chosen = np.ones(len(self._names), dtype=bool)
         if which == "mistakes":
-            chosen &= (self._labels >= 0) & (classes != self._labels)
+            chosen &= (self.run.labels >= 0) & (classes != self.run.labels)
         if part != "all":
             chosen &= self._parts == part
         if label is not None:
-            chosen &= self._labels == label
+            chosen &= self.run.labels == label
         if predicted is not None:
             chosen &= classes == predicted
         found = np.flatnonzero(chosen)
@@ -372,8 +368,8 @@ class Viewer:
         place = {other: number for number, other in enumerate(shown) if other != node} | {node: -1}
         graph = self.run.explainer.graph
         nodes = torch.tensor(sorted(place), device=graph.edge_index.device)
-        pairs = graph.edge_index[:, graph.edges_into(nodes)]
-        pairs = pairs[:, torch.isin(pairs[0], nodes)].T.tolist()
+        edges, sources = graph.read(nodes, "source_to_target")
+        pairs = graph.edge_index[:, edges[torch.isin(sources, nodes)]].T.tolist()
         found = {tuple(sorted((place[a], place[b]))) for a, b in pairs if a != b}
         return sorted((a, b) for a, b in found)
 

@@ -79,16 +79,19 @@ class Call(NamedTuple):
             backend=self.backend,
         )
 
-    def convolve(self, key: Tensor, weight: Tensor, *own: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The readout, with the own features and the bias if given, and the winners of a maximum."""
+    def convolve(
+        self, key: Tensor, weight: Tensor, *own: Tensor, with_winner: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The readout, with own features and a bias if given, and the winners of a maximum if asked for."""
         edges = self.edges(*own)
         if edges is not None:
             runs = key.view(self.graph[-1], -1, key.size(-1))
-            out, winner = convolve(runs, weight, self.rank(key, edges), self.readout, edges=edges)
+            ranking = self.rank(key, edges)
+            out, winner = convolve(runs, weight, ranking, self.readout, edges=edges, with_winner=with_winner)
             return out.flatten(0, -2), winner
         ranking = self.rank(key, then=Convolution(weight.size(-3), self.readout, bool(own)))
         root = Root(own[0], own[1] if own[1:] else None) if own else None
-        return convolve(key, weight, ranking, self.readout, root)
+        return convolve(key, weight, ranking, self.readout, root, with_winner=with_winner)
 
     def over(self, readout: str, x: Tensor, *others: Tensor) -> Call:
         """What convolves over the sequences that this one ranks; ``x`` has to be what they are ranked by."""
@@ -219,7 +222,7 @@ _forward.register_autograd(_differentiate, setup_context=_keep)
 def _winner(*arguments: Any) -> Tensor:
     """The winning window of each channel."""
     call = Call(*arguments)
-    _, winner = call.convolve(*call.given)
+    _, winner = call.convolve(*call.given, with_winner=True)
     assert winner is not None
     return winner.long()
 

@@ -7,7 +7,7 @@ Each backend is a module with the same functions and the same results:
 ``precedence``     who goes first where scores tie, [M]
 ``rank``           the entry at each position, by target, score descending, precedence, [E]; exact integers
 ``convolve_max``   the 1D convolution over each sequence and its largest window per channel, [N, D]
-``convolve_sum``   the same with the sum over windows
+``convolve_sum``   the same with the sum over windows, or with their mean
 ``aggregate``      the weighted sum of each target's sources, [N, D]; differentiable in the weights too
 ``attention``      the softmax over each sequence of an activated sum of two terms, [E]
 ``largest``        the largest weighted source values of each sequence, channel by channel, [N, k, D]
@@ -21,13 +21,14 @@ and may have functions that take several of these steps at once:
 ======================  ==================================================================================
 ``score_and_rank``      from features to a :class:`node2seq.ops.sequences.Ranking`
 ``select``              the whole non-local selection, to a :class:`node2seq.ops.sequences.Ranking` too
+``build``               from edges to sequences, or nothing if the backend has no way of its own for them
 ``drop``                counter-based dropout
 ======================  ==================================================================================
 
-The convolutions of a backend with ``ADDS_ROOT`` take the weights of the own features and the bias, and
-``convolve_sum`` whether the mean is asked for: equations 5 to 7 in one step, for graphs whose sources are
-their targets. A backend with ``CHOOSES_DTYPE`` takes the ``dtype`` of what its convolutions multiply and
-gather.
+The convolutions of a backend with ``ADDS_ROOT`` take the weights of the own features and the bias: equations
+5 to 7 in one step, for graphs whose sources are their targets. A backend with ``CHOOSES_DTYPE`` takes the
+``dtype`` of what its convolutions multiply and gather; the ``convolve_max`` of one with ``CHOOSES_WINNERS``
+takes whether the winners are asked for.
 
 ``reference`` can be traced and differentiated by autograd; ``eager`` is fast and has backwards of its own;
 ``native`` holds loops for CPUs that numba compiles, ``triton`` fused kernels for GPUs and float32. Both are

@@ -22,7 +22,7 @@ from node2seq.ops.dispatch import choose_backend, is_transformed
 from node2seq.ops.edge_order import find_order, rank_by_edges, rearrange_by_edges
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.fixed_order import rearrange
-from node2seq.ops.linear import add_bias, linear
+from node2seq.ops.linear import linear
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences, rank_parallel
 
@@ -115,6 +115,7 @@ def convolve(
     root: Root | None = None,
     edges: EdgeValues | None = None,
     dtype: torch.dtype = torch.float32,
+    with_winner: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """Equations 5 and 6, and with a root equation 7 where sources are targets.
 
@@ -126,6 +127,7 @@ def convolve(
         root (Root, optional): What the own rows are multiplied with, and the bias that is added.
         edges (EdgeValues, optional): What edges carry; without a root.
         dtype (torch.dtype): Of what is multiplied and gathered, where the backend can choose.
+        with_winner (bool): Whether the winners are asked for; without, a backend may leave them out.
 
     Returns:
         The readout, [N, D] or [R, N, D], and of a maximum the winning window of each channel, [R * N, D].
@@ -135,7 +137,7 @@ def convolve(
     if edges is not None and edges.changes_rows:  # each position has a row of its own
         x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
-    how = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
+    how: dict[str, Any] = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
     flat, shape, own = x.flatten(0, -2), (*x.shape[:-2], -1, weight.size(-1)), ()
     if weight.dtype != x.dtype:
         weight = weight.to(x.dtype)
@@ -144,16 +146,14 @@ def convolve(
             root = Root(root.weight.to(x.dtype), None if root.bias is None else root.bias.to(x.dtype))
         own = root if getattr(backend, "ADDS_ROOT", False) else ()
     if readout == "max":
+        if getattr(backend, "CHOOSES_WINNERS", False):
+            how["with_winner"] = with_winner
         out, winner = backend.convolve_max(flat, weight, layout, *own, **how)
-    elif own:
-        out = backend.convolve_sum(flat, weight, layout, *own, is_mean=readout == "mean", **how)
     else:
-        out = backend.convolve_sum(flat, weight, layout, **how)
-        if readout == "mean":
-            out = out / ranking.sequences.rows.windows(weight.size(-3))[:, None]
+        out = backend.convolve_sum(flat, weight, layout, *own, is_mean=readout == "mean", **how)
     if root is not None and not own:
-        rows = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight)
-        out = add_bias(out.view(rows.shape) + rows, root.bias)
+        rows = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight, root.bias)
+        out = out.view(rows.shape) + rows
     return out.view(shape), winner
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from node2seq.errors import Node2SeqError
+from node2seq.ops import eager
 from node2seq.ops.dispatch import compiled_loops, fused_kernels, is_tracing
 from node2seq.ops.edge_values import find_entry_of_edge
 from node2seq.ops.sequences import MOST_ENTRIES, Rows, Sequences, lasting
@@ -241,7 +242,7 @@ def build_sequences(
         built = builder.build(
             source, target, num_sources, num_targets, **choices, expect_backward=expect_backward
         )
-        if built is not None:  # otherwise an id does not exist, which is reported below
+        if built is not None:  # otherwise an id does not exist, or the graph is none for this builder
             return built
     if not is_tracing():
         check_ids(source, target, num_sources, num_targets)
@@ -286,4 +287,6 @@ def _builder(source: Tensor, num_targets: int, backend: str) -> ModuleType | Non
     """The backend that sorts such edges in a pass of its own, if there is one."""
     if source.is_cuda and backend in ("auto", "triton"):
         return fused_kernels() if source.numel() + num_targets < MOST_ENTRIES else None
-    return compiled_loops() if source.device.type == "cpu" and backend in ("auto", "native") else None
+    if source.device.type != "cpu" or backend == "reference":
+        return None
+    return (compiled_loops() if backend in ("auto", "native") else None) or eager

@@ -105,8 +105,8 @@ def _first_best_window(x: Tensor, weight: Tensor, sequences: Sequences) -> Tenso
     return torch.minimum(winner, windows[:, None] - 1)[:-1]
 
 
-def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
-    """Equations 5 and 6 with the sum over windows, which commutes with the convolution.
+def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences, *, is_mean: bool = False) -> Tensor:
+    """Equations 5 and 6 with the sum over windows, or their mean, which commute with the convolution.
 
     Tap t meets the entries at positions t … t + o_i − 1, whatever the window: sum these first, project after.
     """
@@ -119,7 +119,7 @@ def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
         inside = (position >= t) & (position < t + windows)
         summed = _sum_rows(x[sequences.index].where(inside[:, None], 0.0), rows)
         out = out + multiply(summed, weight[..., t, :, :])
-    return out
+    return out / rows.windows(kernel_size)[:, None] if is_mean else out
 
 
 def pair_scores(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:

@@ -41,6 +41,10 @@ _FEW, _SMALL_SHARE = 500, 0.2
 _FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
+# So few epochs are a short training: with the dropout of a long one it ends before the network has learned
+# much, and averaged weights are mostly those of its first steps.
+_SHORT = 30
+_SHORT_OPTIONS, _SHORT_SETTINGS = {"dropout": 0.2, "input_dropout": 0.2}, {"lr": 0.005, "averaging": 0.0}
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class GraphSizes:
             are too few to tell, or the rule does not ask. 0: no outputs are to be smoothed.
         dense: Whether at least half of the cells of the features are not zero, as in embeddings; False where
             the rule does not ask.
+        epochs: For how many epochs of the full batch to train; None: as many as it takes.
     """
 
     features: int
@@ -64,6 +69,7 @@ class GraphSizes:
     nodes: int
     homophily: float | None = None
     dense: bool = False
+    epochs: int | None = None
 
     @property
     def is_wide(self) -> bool:
@@ -74,6 +80,11 @@ class GraphSizes:
     def has_few_labels(self) -> bool:
         """Whether labels can be learned by heart, and most nodes have none."""
         return self.labels < min(_FEW, _SMALL_SHARE * self.nodes)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether training ends before a network that drops half of its features has learned much."""
+        return self.epochs is not None and self.epochs <= _SHORT
 
 
 Kind = Literal["narrow", "wide", "homophilous"]
@@ -190,6 +201,9 @@ def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     chosen = _RULE[kind_of(graph)]
     options = chosen["options"] | (chosen["layer"] if model == "residual-node2seq" else {})
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
+    if graph.is_short:
+        options |= {name: min(options[name], most) for name, most in _SHORT_OPTIONS.items()}
+        training |= _SHORT_SETTINGS
     return recipe(options, training, source=_SOURCE)
 
 

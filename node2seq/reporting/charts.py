@@ -71,10 +71,8 @@ def line_chart(
     low = min(min(curve.y) for curve in curves) if limits[0] is None else limits[0]
     high = max(max(curve.y) for curve in curves) if limits[1] is None else limits[1]
     chart = _Chart(title, 440, 270)
-    x = _Axis([first, epochs], chart.left, chart.right, _epoch_ticks(epochs))
-    y = _Axis([low, high], chart.bottom, chart.top, nice_ticks(low, high))
-    chart.y_axis(y, show)
-    chart.x_axis(x, str, "epoch", grid=False)
+    y = chart.y_axis([low, high], show)
+    x = chart.x_axis([first, epochs], str, "epoch", _epoch_ticks(epochs), grid=False)
     chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
     stride = math.ceil(max(len(curve.y) for curve in curves) / MAX_POINTS)
     for number, curve in enumerate(curves):
@@ -106,8 +104,7 @@ def bar_chart(
         hints: What a pointer shows at each group.
     """
     chart = _Chart(title, 440, 270)
-    y = _Axis([0, 1], chart.bottom, chart.top, nice_ticks(0, 1))
-    chart.y_axis(y, "{:.0%}".format)
+    y = chart.y_axis([0, 1], "{:.0%}".format)
     wide = (chart.right - chart.left) / len(names)
     bar = min(wide * 0.8 / len(series), 40)
     every = math.ceil(max(map(len, names)) * 7 / wide)  # names that would overlap are left out
@@ -151,10 +148,9 @@ def heat_maps(matrices: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> str:
 
 def reliability_chart(title: str, curves: Sequence[Curve]) -> str:
     """How often predictions are right over how sure they are, with the line on which both agree."""
-    chart, ticks = _Chart(title, 440, 270), nice_ticks(0, 1)
-    x, y = _Axis([0, 1], chart.left, chart.right, ticks), _Axis([0, 1], chart.bottom, chart.top, ticks)
-    chart.y_axis(y, "{:.0%}".format)
-    chart.x_axis(x, "{:.0%}".format, "probability of the predicted class")
+    chart = _Chart(title, 440, 270)
+    y = chart.y_axis([0, 1], "{:.0%}".format)
+    x = chart.x_axis([0, 1], "{:.0%}".format, "probability of the predicted class")
     chart.add("line", "marked", x1=x(0), y1=y(0), x2=x(1), y2=y(1))
     for number, curve in enumerate(curves):
         chart.curve(number, points := [(x(a), y(b)) for a, b in curve.points])
@@ -188,10 +184,8 @@ def history_chart(
     last = max(numbers)
     chart = _Chart(title, 440, 270)
     ticks = [tick for tick in nice_ticks(0, last) if tick == int(tick) <= last]
-    x = _Axis([0, last], chart.left + 8, chart.right - 8, ticks)
-    y = _Axis([min(values), max(values)], chart.bottom, chart.top, nice_ticks(min(values), max(values)))
-    chart.y_axis(y, show)
-    chart.x_axis(x, "{:g}".format, over, grid=False)
+    y = chart.y_axis(values, show)
+    x = chart.x_axis([0, last], "{:g}".format, over, ticks, grid=False, inset=8)
     chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
     steps: list[tuple[float, float]] = []
     for number, value in best.points:
@@ -215,11 +209,9 @@ def loglog_chart(title: str, curves: Sequence[Curve], across: str, up: str) -> s
         up: Name of the vertical axis.
     """
     chart = _Chart(title, 680, 400, left=74, right=180, top=44, bottom=52)
-    x = _log_axis([a for curve in curves for a, _ in curve.points], 1.15, chart.left, chart.right)
-    y = _log_axis([b for curve in curves for b in curve.y], 1.3, chart.bottom, chart.top)
     chart.text(title, chart.left, 26, "title", "start")
-    chart.y_axis(y, "{:g}".format)
-    chart.x_axis(x, _thousands, across)
+    y = chart.y_axis([b for curve in curves for b in curve.y], "{:g}".format, log_margin=1.3)
+    x = chart.x_axis([a for curve in curves for a, _ in curve.points], _thousands, across, log_margin=1.15)
     chart.add("path", "axis", d=f"M{chart.left},{chart.top}V{chart.bottom}H{chart.right}")
     chart.text(up, 0, 0, transform=f"translate(16 {(chart.top + chart.bottom) / 2}) rotate(-90)")
     ends = _apart([y(curve.y[-1]) for curve in curves])
@@ -242,14 +234,10 @@ def scatter_chart(title: str, points: Sequence[tuple[float, float]], across: str
         up: Name of the vertical axis.
     """
     values = [value for point in points for value in point]
-    low, high = min(values), max(values)
-    ticks = nice_ticks(low, high)
     chart = _Chart(title, 440, 380, left=72)
     chart.text(up, 0, 0, transform=f"translate(12 {(chart.top + chart.bottom) / 2}) rotate(-90)")
-    x = _Axis([low, high], chart.left, chart.right, ticks)
-    y = _Axis([low, high], chart.bottom, chart.top, ticks)
-    chart.y_axis(y, "{:g}".format)
-    chart.x_axis(x, "{:g}".format, across)
+    y = chart.y_axis(values, "{:g}".format)
+    x = chart.x_axis(values, "{:g}".format, across)
     chart.add("line", "marked", x1=x(x.low), y1=y(y.low), x2=x(x.high), y2=y(y.high))
     for a, b in points:
         chart.add("circle", "fill c1", cx=x(a), cy=y(b), r=2.2)
@@ -270,9 +258,8 @@ def dot_chart(title: str, rows: Sequence[str], series: Sequence[Dots], across: s
     ends = [
         one.values[row] + sign * one.reach[row] for one in series for row in one.values for sign in (-1, 1)
     ]
-    x = _Axis(ends, chart.left, chart.right, nice_ticks(min(ends), max(ends)))
     chart.text(title, chart.left, 26, "title", "start")
-    chart.x_axis(x, "{:g}".format, across)
+    x = chart.x_axis(ends, "{:g}".format, across)
     for place, row in enumerate(rows):
         start = chart.top + place * tall
         chart.add("line", "grid", x1=chart.left, x2=chart.right, y1=start, y2=start)
@@ -303,12 +290,10 @@ def box_plot(title: str, groups: Sequence[tuple[str, Sequence[Box]]], mark: str)
     """
     labels = list(dict.fromkeys(box.label for _, boxes in groups for box in boxes))
     values = [v for _, boxes in groups for box in boxes for v in (*box.values, box.mark) if v is not None]
-    low, high = (min(values), max(values)) if values else (0.0, 100.0)
     wide, between = 26, 26
     width = 70 + sum(len(boxes) * wide + between for _, boxes in groups)
     chart = _Chart(title, width, 290, bottom=28)
-    y = _Axis([low, high], chart.bottom, chart.top, nice_ticks(low, high))
-    chart.y_axis(y, "{:g}".format)
+    y = chart.y_axis(values or [0.0, 100.0], "{:g}".format)
     start = chart.left + between / 2
     for name, boxes in groups:
         chart.text(name, start + len(boxes) * wide / 2, chart.bottom + 20)
@@ -336,23 +321,27 @@ def style() -> str:
 
 
 class _Axis:
-    """Maps values to places between ``start`` and ``end``; values beyond the limits stay at the edge."""
+    """Maps values to places between two ends, where values beyond stay; with a margin, logarithmic."""
 
     def __init__(
         self,
         values: Sequence[float],
-        start: float,
-        end: float,
-        ticks: Sequence[float],
-        scale: Callable[[float], float] = float,
+        ends: tuple[float, float],
+        ticks: Sequence[float] | None,
+        log_margin: float,
     ) -> None:
-        shown = [scale(value) for value in (*values, *ticks)]
-        self.low, self.high, self.scale = min(shown), max(shown), scale
-        self.start, self.end, self.ticks = start, end, ticks
+        low, high = min(values), max(values)
+        if log_margin:
+            low, high = low / log_margin, high * log_margin
+        self.ends, self.scale = ends, math.log10 if log_margin else float
+        self.ticks = ticks or (_log_ticks if log_margin else nice_ticks)(low, high)
+        shown = [self.scale(value) for value in (low, high, *self.ticks)]
+        self.low, self.high = min(shown), max(shown)
 
     def __call__(self, value: float) -> float:
         share = (self.scale(value) - self.low) / ((self.high - self.low) or 1)
-        return self.start + (self.end - self.start) * min(max(share, 0), 1)
+        start, end = self.ends
+        return start + (end - start) * min(max(share, 0), 1)
 
 
 class _Chart:
@@ -386,21 +375,35 @@ class _Chart:
         """Add a text."""
         self.add("text", style, escape(text), x=x, y=y, **{"text-anchor": anchor}, **more)
 
-    def y_axis(self, axis: _Axis, show: Callable[[float], str]) -> None:
+    def y_axis(self, values: Sequence[float], show: Callable[[float], str], log_margin: float = 0.0) -> _Axis:
         """Add the numbers of the vertical axis and a line for each."""
+        axis = _Axis(values, (self.bottom, self.top), None, log_margin)
         for tick in axis.ticks:
             y = axis(tick)
             self.add("line", "grid", x1=self.left, x2=self.right, y1=y, y2=y)
             self.text(show(tick), self.left - 8, y + 4, anchor="end")
+        return axis
 
-    def x_axis(self, axis: _Axis, show: Callable[[float], str], name: str, grid: bool = True) -> None:
+    def x_axis(
+        self,
+        values: Sequence[float],
+        show: Callable[[float], str],
+        name: str,
+        ticks: Sequence[float] | None = None,
+        *,
+        log_margin: float = 0.0,
+        grid: bool = True,
+        inset: float = 0,
+    ) -> _Axis:
         """Add the numbers of the horizontal axis, its name, and perhaps a line for each number."""
+        axis = _Axis(values, (self.left + inset, self.right - inset), ticks, log_margin)
         for tick in axis.ticks:
             x = axis(tick)
             if grid:
                 self.add("line", "grid", x1=x, x2=x, y1=self.top, y2=self.bottom)
             self.text(show(tick), x, self.bottom + 18)
         self.text(name, (self.left + self.right) / 2, self.height - 8)
+        return axis
 
     def curve(self, number: int, points: Sequence[tuple[float, float]]) -> None:
         """Add a curve."""
@@ -454,14 +457,13 @@ def _epoch_ticks(epochs: int) -> list[int]:
     return [1, *(int(tick) for tick in nice_ticks(0, epochs) if 1 < tick <= epochs)]
 
 
-def _log_axis(values: Sequence[float], margin: float, start: float, end: float) -> _Axis:
-    """Ticks at 1, 2 and 5 times powers of ten; at powers alone where that would be too many."""
-    low, high = min(values) / margin, max(values) * margin
+def _log_ticks(low: float, high: float) -> list[float]:
+    """At 1, 2 and 5 times powers of ten; at powers alone where that would be too many."""
     powers = [10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     ticks = [m * power for power in powers for m in (1, 2, 5) if low <= m * power <= high]
     if len(ticks) > 9:
         ticks = [power for power in powers if low <= power <= high]
-    return _Axis([low, high], start, end, ticks, scale=math.log10)
+    return ticks
 
 
 def _thousands(value: float) -> str:

@@ -140,16 +140,14 @@ def _flat(blocks: Iterable[Block]) -> list[Block]:
     flat: list[Block] = []
     for block in blocks:
         match block:
-            case Section(title, content) if content:
-                flat += [Heading(title), *_flat(content)]
+            case Section(title, content):
+                flat += [Heading(title), *_flat(content)] if content else []
             case Beside(content):
                 flat += _flat(content)
             case Cards(figures):
                 flat += pairs(figures, "", "")
             case Grid(header, lines) if not header:
                 flat.append(Grid([""] * len(lines[0]), lines))
-            case Section():
-                pass
             case _:
                 flat.append(block)
     return flat

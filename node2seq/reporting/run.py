@@ -132,23 +132,15 @@ def _curves(folder: RunFolder, best_epoch: int, metric: str) -> Beside:
     history, by_node = folder.history, folder.task.by_node
     title = METRIC_TITLES[by_node]
 
-    def curves(**keys: str) -> list[Curve]:
-        return [
-            Curve(label.replace("_", " "), [float(record[key]) for record in history])
-            for label, key in keys.items()
-        ]
+    def curve(label: str, key: str) -> Curve:
+        return Curve(label, [float(record[key]) for record in history])
 
-    loss = line_chart(
-        "Loss by epoch",
-        curves(training_loss="loss", validation_loss="val_loss"),
-        best_epoch,
-        limits=(0.0, None),
-    )
-    drawn = curves(**{f"training {title}": f"train_{by_node}", f"validation {title}": f"val_{by_node}"})
+    losses = [curve("training loss", "loss"), curve("validation loss", "val_loss")]
+    loss = line_chart("Loss by epoch", losses, best_epoch, limits=(0.0, None))
+    drawn = [curve(f"training {title}", f"train_{by_node}"), curve(f"validation {title}", f"val_{by_node}")]
     # An error is of another unit, and stands in the table.
     if metric != by_node and metric not in ERRORS:
-        scores = [float(record["val_score"]) for record in history]
-        drawn.append(Curve(f"validation {METRIC_TITLES[metric]}", scores))
+        drawn.append(curve(f"validation {METRIC_TITLES[metric]}", "val_score"))
     heading = title[0].upper() + title[1:]
     accuracy = line_chart(
         f"{heading} by epoch" if len(drawn) == 2 else f"{heading} and {METRIC_TITLES[metric]} by epoch",
@@ -242,11 +234,12 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
         ("How often the neighbour at each place has the node's class", _same_class(one, line), name)
         for name, one in ends.items()
     ]
-    shares += [
-        ("Non-local nodes at each place", _nonlocal(one), name)
-        for name, one in ends.items()
-        if any(one["nonlocal"])
-    ]
+    for name, one in ends.items():
+        if any(one["nonlocal"]):
+            places = [str(place) for place in range(1, len(one["nonlocal"]) + 1)]
+            far = {"non-local": one["nonlocal"]}
+            chart = bar_chart("Share of non-local nodes", places, far, "place in the order")
+            shares.append(("Non-local nodes at each place", chart, name))
     charts: list[Block] = [
         Section(title + (f", {titles[name]}" if several else ""), [Chart(chart)])
         for title, chart, name in shares
@@ -264,22 +257,13 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
 
 def _same_class(layer: Mapping[str, Any], line: tuple[str, float] | None) -> str:
     found = layer.get("same_class")
-    if found is None:
+    if found is None or not any(found["nodes"]):
         return ""
     places = [str(place) for place, count in enumerate(found["nodes"], start=1) if count]
-    if not places:
-        return ""
     series = {"before training": found["before"], "after": found["after"]}
     hints = [f"{count} nodes" for count in found["nodes"]]
     return bar_chart(
         "Share of neighbours of the same class", places, series, "place in the order", line, hints
-    )
-
-
-def _nonlocal(layer: Mapping[str, Any]) -> str:
-    places = [str(place) for place in range(1, len(layer["nonlocal"]) + 1)]
-    return bar_chart(
-        "Share of non-local nodes", places, {"non-local": layer["nonlocal"]}, "place in the order"
     )
 
 

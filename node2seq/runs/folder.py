@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -457,11 +458,8 @@ def check_format(config: Mapping[str, Any], path: Path) -> None:
 
 def free_folder(parent: Path, name: str) -> Path:
     """Return ``parent/name``, or ``name-2``, ``name-3`` … where that is taken."""
-    candidate, number = parent / name, 1
-    while not RunFolder(candidate).is_free:
-        number += 1
-        candidate = parent / f"{name}-{number}"
-    return candidate
+    numbered = (parent / f"{name}-{number}" for number in itertools.count(2))
+    return next(path for path in itertools.chain([parent / name], numbered) if RunFolder(path).is_free)
 
 
 def newest_folder(
@@ -477,13 +475,9 @@ def newest_folder(
         path.parent: path.stat().st_mtime_ns
         for mark in marks
         for path in parent.glob(f"*/{mark}")
-        if name is None or path.parent.name == name or _is_numbered(path.parent.name, name)
+        if name is None or re.fullmatch(rf"{re.escape(name)}(-\d+)?", path.parent.name)
     }
     return max(started, key=lambda path: started[path], default=None)
-
-
-def _is_numbered(candidate: str, name: str) -> bool:
-    return candidate.startswith(f"{name}-") and candidate[len(name) + 1 :].isdecimal()
 
 
 def _deciding(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,15 +15,14 @@ from torch_geometric.data import Data
 
 from node2seq.data import Split, Summary, load, make_split, normalize_features, read_graph, summarise
 from node2seq.data.encoding import has_missing_words
-from node2seq.data.graph import carried_by, tensors_of
+from node2seq.data.graph import carried_by, report_of, tensors_of
+from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.storage import sha256_file, sha256_tensors
 from node2seq.train.task import Task
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ class RunGraph:
     @property
     def notes(self) -> list[str]:
         """What reading it has to tell."""
-        report = self.data.get("report")
-        return [] if report is None else list(report.notes)
+        return list(report_of(self.data).notes)
 
     @property
     def unlabelled(self) -> list[Any]:
@@ -73,8 +71,7 @@ class RunGraph:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What should be known about the files before anything is trained on them."""
-        report = self.data.get("report")
-        return () if report is None else tuple(report.warnings)
+        return tuple(report_of(self.data).warnings)
 
     @cached_property
     def summary(self) -> Summary:

@@ -73,7 +73,7 @@ class Evaluator:
         budget: The time that it may take.
         say: Told a line after each program.
         tell: Told now and then how far a program is.
-        keep: Called when trials were trained, to keep the best of them.
+        keep: Called with the best trial so far when trials were trained.
         planned: Trainings of the whole search, for an estimate of the time left.
         stop: Numbers of the signals that ask for an end; filled while trainings run.
     """
@@ -91,7 +91,7 @@ class Evaluator:
         budget: Budget,
         say: Say,
         tell: Callable[[SearchProgress], None] | None = None,
-        keep: Callable[[], object] | None = None,
+        keep: Callable[[Trial | None], object] | None = None,
         planned: int = 0,
         stop: Sequence[int] = (),
     ) -> None:
@@ -132,7 +132,7 @@ class Evaluator:
             self._trained += len(runs)
             self._shares.append(self._share)
             if self.keep is not None:
-                self.keep()
+                self.keep(most_trusted(self.trials))
             self.say(
                 f"  program {number} of {len(programs)}: {len(runs)} runs in {took:.1f} s; "
                 f"{self.best_so_far()}; {self.budget.spent:.0f} s so far"

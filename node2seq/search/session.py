@@ -119,17 +119,10 @@ def run(
     base, space = prepare(request, graph)
     model, _ = current(network_for(request.model, request.space), base.options)
     trials = Trials(request.out, _header(request, base, space, graph))
-    start = trials.trial(settings_of(model, base, space.ranges), "start")
 
     def keep(best: Trial | None, finished: bool = False) -> SearchResult | None:
-        if best is None or not math.isfinite(best.mean()):
-            return None
-        recipe = base.updated(_comment(best, base.settings.metric), **best.settings)
-        file = request.recipe or request.out.with_suffix(".toml")
-        write_bytes(file, write_recipe(model, recipe, request.source, recipe.source).encode())
-        verdict = _verdict(best, start, trials, request.plan, base.settings.metric)
-        found = SearchResult(best, recipe, file, trials, finished, space, verdict)
-        if on_best is not None:
+        found = _write_best(request, evaluator, best, finished)
+        if found is not None and on_best is not None:
             on_best(found)
         return found
 
@@ -145,34 +138,43 @@ def run(
         budget=Budget(request.budget_seconds),
         say=say,
         tell=tell,
-        keep=lambda: keep(most_trusted(trials)),
+        keep=keep,
         planned=request.plan.trainings,
         stop=asked,
     )
+    others_finish = False
     try:
         with threads_for(graph.data), stop_requests(asked):
-            best, finished = _search(request, start, evaluator), True
-    except OthersFinish:
-        found = keep(most_trusted(trials))
-        assert found is not None
-        return replace(found, others_finish=True)
-    except OutOfTime:
-        best, finished = most_trusted(trials), False
-        if not any(trial.accuracies for trial in trials):
-            raise _out_of_time(request.budget_seconds) from None
-    if (found := keep(best, finished)) is None:
-        raise _all_failed(request.out)
-    return found
+            found = keep(_search(request, evaluator), finished=True)
+    except (OthersFinish, OutOfTime) as end:
+        found, others_finish = keep(most_trusted(trials)), isinstance(end, OthersFinish)
+    if found is None:
+        raise _nothing_found(request, trials)
+    return replace(found, others_finish=others_finish)
 
 
-def _out_of_time(seconds: float | None) -> Node2SeqError:
-    return Node2SeqError(f"a budget of {seconds} s", "nothing was trained in that time", "Give more")
+def _write_best(
+    request: Request, evaluator: Evaluator, best: Trial | None, finished: bool
+) -> SearchResult | None:
+    """Write the recipe of a trial, and say how it compares with the start; None if it has no figure."""
+    if best is None or not math.isfinite(best.mean()):
+        return None
+    base, trials, metric = evaluator.base, evaluator.trials, evaluator.base.settings.metric
+    recipe = base.updated(_comment(best, metric), **best.settings)
+    file = request.recipe or request.out.with_suffix(".toml")
+    write_bytes(file, write_recipe(evaluator.model, recipe, request.source, recipe.source).encode())
+    start = next(iter(trials))  # whatever is searched begins with it
+    verdict = _verdict(best, start, trials, request.plan, metric)
+    return SearchResult(best, recipe, file, trials, finished, evaluator.space, verdict)
 
 
-def _all_failed(file: Path) -> Node2SeqError:
-    """What to say if no training came to an end."""
+def _nothing_found(request: Request, trials: Trials) -> Node2SeqError:
+    """Why a search ends without a recipe."""
+    if request.budget_seconds is not None and not any(trial.accuracies for trial in trials):
+        budget = f"a budget of {request.budget_seconds} s"
+        return Node2SeqError(budget, "nothing was trained in that time", "Give more")
     failed = "every training that was to be compared failed; the file says why"
-    return Node2SeqError(str(file), failed, "Narrow the space with --fix, the learning rate first")
+    return Node2SeqError(str(request.out), failed, "Narrow the space with --fix, the learning rate first")
 
 
 def _checked(request: Request) -> Request:
@@ -186,7 +188,10 @@ def _checked(request: Request) -> Request:
     return replace(request, source=replace(request.source, reading=reading))
 
 
-def _search(request: Request, start: Trial, evaluator: Evaluator) -> Trial:
+def _search(request: Request, evaluator: Evaluator) -> Trial:
+    start = evaluator.trials.trial(
+        settings_of(evaluator.model, evaluator.base, evaluator.space.ranges), "start"
+    )
     settings = request.plan
     if isinstance(settings, Bayes):
         return search_with_optuna(settings, start, evaluator, request.storage)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_rules
 
 #: Reported rows use the seeds below, and no search trains on their splits. That keeps the test nodes of a
 #: fixed split out of it; those of a random split are training and validation nodes of other seeds.
@@ -43,23 +44,29 @@ def format_seeds(seeds: Iterable[int]) -> str:
 def check_seeds(seeds: Iterable[int]) -> None:
     """Refuse the seeds of the reported rows, and the same one twice."""
     seeds = list(seeds)
-    low = [seed for seed in seeds if seed < FIRST_SEED]
-    if low:
-        raise Node2SeqError(
-            f"seed {low[0]}",
+    low = next((seed for seed in seeds if seed < FIRST_SEED), None)
+    reserved = next((seed for seed in seeds if seed in RESERVED_SEEDS), None)
+    first, last = RESERVED_SEEDS[0], RESERVED_SEEDS[-1]
+    check_rules(
+        (
+            low is None,
+            f"seed {low}",
             f"seeds below {FIRST_SEED} are kept for reported figures, whose splits no search may see",
             f"Give seeds from {FIRST_SEED} up",
-        )
-    reserved = [seed for seed in seeds if seed in RESERVED_SEEDS]
-    if reserved:
-        first, last = RESERVED_SEEDS[0], RESERVED_SEEDS[-1]
-        raise Node2SeqError(
-            f"seed {reserved[0]}",
+        ),
+        (
+            reserved is None,
+            f"seed {reserved}",
             f"seeds {first}–{last} are reserved for the rows that the protocol reports",
             f"Give seeds from {FIRST_SEED} to {first - 1}, or above {last}",
-        )
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise Node2SeqError(f"seeds {seeds}", "each has to be there once", "Write 100-104 or 100,103")
+        ),
+        (
+            0 < len(seeds) == len(set(seeds)),
+            f"seeds {seeds}",
+            "each has to be there once",
+            "Write 100-104 or 100,103",
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -70,15 +70,12 @@ class StudyWorkers:
 
     Args:
         study: Optuna's study.
-        make_study: Makes a study of another name in the same database, or returns None if it is there.
-        load_study: Loads it.
+        open_study: Gives a study of another name in the same database, and whether it was made just now.
     """
 
-    def __init__(
-        self, study: Any, make_study: Callable[[str], Any], load_study: Callable[[str], Any]
-    ) -> None:
+    def __init__(self, study: Any, open_study: Callable[[str], tuple[Any, bool]]) -> None:
         self.id, self._study, self._ended = uuid4().hex[:12], study, threading.Event()
-        self._make_study, self._load_study = make_study, load_study
+        self._open_study = open_study
         self._gone: set[str] = set()
 
     @contextmanager
@@ -126,11 +123,9 @@ class StudyWorkers:
     @contextmanager
     def finishing(self, has_results: bool) -> Iterator[bool]:  # noqa: D102
         # A name can be taken once: whoever makes this study has the end, unless that process was killed.
-        name = f"{self._study.study_name} {_FINAL}"
-        final = self._make_study(name)
-        if final is None:
-            time.sleep(_BEAT_SECONDS)  # made just now: the name follows
-            final = self._load_study(name)
+        final, is_new = self._open_study(f"{self._study.study_name} {_FINAL}")
+        if not is_new:
+            time.sleep(_BEAT_SECONDS)  # perhaps made just now: the name follows
             is_done = "done" in final.user_attrs and not has_results
             if is_done or self.alive({final.user_attrs.get("worker", "")} - {self.id}):
                 yield False

@@ -6,21 +6,9 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 Settings = dict[str, Any]
-
-
-class Range(Protocol):
-    """The values that a setting may take."""
-
-    def at(self, place: float) -> Any:
-        """The value at a place from 0 up to 1."""
-        ...
-
-    def place_of(self, value: Any) -> float:
-        """The place of a value; one from outside is at the nearest end."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -29,10 +17,12 @@ class Choice:
 
     values: tuple[Any, ...]
 
-    def at(self, place: float) -> Any:  # noqa: D102
+    def at(self, place: float) -> Any:
+        """The value at a place from 0 up to 1."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
 
-    def place_of(self, value: Any) -> float:  # noqa: D102
+    def place_of(self, value: Any) -> float:
+        """The place of a value; one from outside is in the middle, that of a number at the nearest end."""
         return (self.values.index(value) + 0.5) / len(self.values) if value in self.values else 0.5
 
 
@@ -69,6 +59,10 @@ class LogUniform:
             return self.zero / 2
         share = _inside(math.log(value / self.low) / math.log(self.high / self.low))
         return self.zero + share * (1.0 - self.zero)
+
+
+#: The values that a setting may take.
+Range = Choice | Uniform | LogUniform
 
 
 @dataclass(frozen=True)

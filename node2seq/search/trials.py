@@ -1,4 +1,8 @@
-"""The trials of a search and their results, one JSON line each, from which a killed search resumes."""
+"""The trials of a search and their results, one JSON line each, from which a killed search resumes.
+
+A table of searches, such as ``results/trials.jsonl``, has a line for each search, then a line for each of its
+trials: the settings in which it differs from the search's recipe, and the validation accuracy on each split.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,23 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import MODELS, plainest
+from node2seq.search.settings import format_seeds
 from node2seq.search.space import Settings
-from node2seq.storage import JsonLines, hold, make_folder
+from node2seq.storage import JsonLines, hold, make_folder, write_bytes
 from node2seq.train.many import TrainingOutcome
 from node2seq.train.settings import TrainSettings, option_defaults
 
 FORMAT = 1
 _WRITING = ".writing"
+# What a search in a table is known by.
+_WHOSE = ("variant", "model", "column")
 
 
 @dataclass
@@ -191,3 +199,58 @@ def _check_header(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
             f"the search there was started with another {', '.join(changed)}",
             "Give the same options to resume it, or another --out",
         )
+
+
+def add_search(table: Path, variant: str, trials: Trials) -> None:
+    """Add the trials of a search, in the place of what the table has of the same search.
+
+    Args:
+        table: The file; it is made if there is none.
+        variant: What was searched: the name of the space.
+        trials: The search.
+    """
+    known = [list(lines) for _, lines in groupby(JsonLines(table).refresh().values, _count_searches())]
+    about = {name: value for name, value in trials.header.items() if name not in ("format", "model", "data")}
+    whose = {"variant": variant, "model": trials.header["model"], "column": trials.header["data"]}
+    own = [lines for lines in known if all(lines[0].get(name) == whose[name] for name in _WHOSE)]
+    same = [lines for lines in own if {**lines[0], **about} == lines[0]]
+    number = same[0][0]["round"] if same else str(len(own) + 1)
+    added = [{**whose, "round": number, **about}]
+    added += [_table_line(trial, about["recipe"]) for trial in trials if trial.accuracies]
+    if same:
+        known[known.index(same[0])] = added
+    else:
+        known.append(added)
+    make_folder(table.parent)
+    lines = (json.dumps(line, ensure_ascii=False, separators=(",", ":")) for part in known for line in part)
+    write_bytes(table, "".join(line + "\n" for line in lines).encode())
+
+
+def _count_searches() -> Any:
+    """A key that is the same for the lines of one search."""
+    count = 0
+
+    def number(line: dict[str, Any]) -> int:
+        nonlocal count
+        count += "variant" in line
+        return count
+
+    return number
+
+
+def _table_line(trial: Trial, recipe: dict[str, Any]) -> dict[str, Any]:
+    trained = sorted((seed, value) for seed, value in trial.accuracies.items() if value is not None)
+    values = [value for _, value in trained]
+    line = {
+        "trial": trial.number,
+        "stage": trial.stage,
+        "settings": {name: value for name, value in trial.settings.items() if recipe.get(name) != value},
+        "seeds": format_seeds(seed for seed, _ in trained),
+        "mean": round(fmean(values), 4) if values else None,
+        "sd": round(trial.deviation, 4),
+        "splits": len(values),
+        "val": [round(value, 4) for value in values],
+        "seconds": round(trial.seconds, 2),
+    }
+    failed = len(trial.accuracies) - len(values)
+    return line | ({"failed": failed} if failed else {}) | ({"pruned": True} if trial.pruned else {})

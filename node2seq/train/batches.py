@@ -18,13 +18,14 @@ from node2seq.data.handover import take_rows
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
 from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
+from node2seq.nn.conv.base import Whole
 from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.conv.whole import Whole
 from node2seq.nn.models.network import Edges, Network, hops_of_network
 from node2seq.nn.models.registry import MODELS
 from node2seq.ops import SparseRows
 from node2seq.ops.sampling import Array
+from node2seq.options import check_rules
 from node2seq.train.inputs import edge_values, features_for
 from node2seq.train.settings import BatchSettings
 
@@ -76,8 +77,9 @@ class BatchGraph:
         return cls(
             colptr.numpy(),
             row.numpy(),
-            features.take if isinstance(features, SparseRows) else _Rows(features),
-            {name: _Rows(tensor[edge_id]) for name, tensor in values.items()},
+            # A worker writes the rows that it takes to shared memory at once.
+            features.take if isinstance(features, SparseRows) else partial(take_rows, features),
+            {name: partial(take_rows, tensor[edge_id]) for name, tensor in values.items()},
             Whole.of(edge_index, nodes, values.get("edge_weight"), loops),
             None if time is None else time[edge_id].numpy(),
         )
@@ -85,8 +87,9 @@ class BatchGraph:
     def sampler(self, fanout: tuple[int, ...], seed: int = 0) -> NeighbourSampler:
         """Draws neighbours at random; where edges have an order, the first by it."""
         order = "uniform" if self.edge_time is None else "latest"
-        made: dict[str, Any] = {"edge_time": self.edge_time, "order": order, "seed": seed}
-        return NeighbourSampler(self.colptr, self.row, fanout, **made)
+        return NeighbourSampler(
+            self.colptr, self.row, fanout, edge_time=self.edge_time, order=order, seed=seed
+        )
 
     def chunks(self, least: int = 1) -> Iterator[Tensor]:
         """All nodes in parts of a bounded number of nodes and, but for single nodes, of edges into them.
@@ -102,16 +105,16 @@ class BatchGraph:
             yield torch.arange(first, last)
             first = last
 
-    def around(self, nodes: Tensor, hops: int) -> Part:
+    def around(self, nodes: Tensor, hops: int) -> Subgraph:
         """Some nodes with all their neighbours."""
         found = self.sampler((-1,) * hops).sample_from_nodes(NodeSamplerInput(None, nodes))
         assert found.edge is not None
         edge_index = torch.stack([found.row, found.col])
-        return self._part(found.node, edge_index, found.edge, torch.arange(nodes.numel()))
+        return self._subgraph(found.node, edge_index, found.edge, torch.arange(nodes.numel()))
 
     def read(self, batch: Any) -> Any:
         """The part of the graph that a batch holds, and its features. Runs in the workers."""
-        part = self._part(batch.n_id, batch.edge_index, batch.e_id, torch.arange(batch.batch_size))
+        part = self._subgraph(batch.n_id, batch.edge_index, batch.e_id, torch.arange(batch.batch_size))
         return part, self.features(part.n_id)
 
     def read_share(self, batch: Any, rank: int, size: int) -> Any:
@@ -130,18 +133,20 @@ class BatchGraph:
             kept = reached[target]
         reached[source[kept]] = True
         place = torch.cumsum(reached, 0) - 1
-        part = self._part(batch.n_id[reached], place[batch.edge_index[:, kept]], batch.e_id[kept], place[own])
+        part = self._subgraph(
+            batch.n_id[reached], place[batch.edge_index[:, kept]], batch.e_id[kept], place[own]
+        )
         whole = batch.n_id[: batch.batch_size]
         return replace(part, share=Share(whole, whole[rank::size].numel())), self.features(part.n_id)
 
-    def _part(self, n_id: Tensor, edge_index: Tensor, edge: Tensor, seeds: Tensor) -> Part:
+    def _subgraph(self, n_id: Tensor, edge_index: Tensor, edge: Tensor, seeds: Tensor) -> Subgraph:
         # In the order of their ids: equal scores are sorted by them, here as in the whole graph.
         order = n_id.argsort()
         place = torch.empty_like(order)
         place[order] = torch.arange(order.numel())
         n_id = n_id[order]
         values: dict[str, Any] = {_FIELDS[name]: read(edge) for name, read in self.carried.items()}
-        return Part(n_id, Edges(place[edge_index], **values, whole=self.whole.take(n_id)), place[seeds])
+        return Subgraph(n_id, Edges(place[edge_index], **values, whole=self.whole.take(n_id)), place[seeds])
 
 
 @dataclass(frozen=True)
@@ -159,8 +164,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a graph.
+class Subgraph:
+    """A part of a graph, with which of its nodes it was drawn for.
 
     Args:
         n_id: The ids of its nodes, ascending.
@@ -174,24 +179,10 @@ class Part:
     seeds: Tensor
     share: Share | None = None
 
-    def to(self, device: torch.device) -> Part:
+    def to(self, device: torch.device) -> Subgraph:
         """The same on a device."""
         share = None if self.share is None else Share(self.share.whole.to(device), self.share.count)
-        return Part(self.n_id.to(device), self.edges.to(device), self.seeds.to(device), share)
-
-
-class _Rows:
-    """Reads rows of a tensor; a worker writes them to shared memory at once.
-
-    Args:
-        values: The tensor.
-    """
-
-    def __init__(self, values: Tensor) -> None:
-        self._values = values
-
-    def __call__(self, index: Tensor) -> Tensor:
-        return take_rows(self._values, index)
+        return Subgraph(self.n_id.to(device), self.edges.to(device), self.seeds.to(device), share)
 
 
 class MiniBatches:
@@ -224,7 +215,7 @@ class MiniBatches:
             read = partial(graph.read_share, rank=share[0], size=share[1])
         self._loader = batch_loader(self._sampler, self._order, read, workers=settings.workers)
 
-    def of_epoch(self, epoch: int) -> Iterator[tuple[Part, Features]]:
+    def of_epoch(self, epoch: int) -> Iterator[tuple[Subgraph, Features]]:
         """Each batch and its features."""
         self._sampler.epoch = self._order.epoch = epoch
         if not self._apart:
@@ -268,39 +259,45 @@ def _count(number: int, word: str) -> str:
 
 def check_parts(model: nn.Module, carried: Mapping[str, Any]) -> None:
     """Refuse a network that needs the whole graph at once."""
-    given, layers = f"mini-batches with {type(model).__name__}", list(model.modules())
+    layers = list(model.modules())
     convs = [layer for layer in layers if isinstance(layer, Node2SeqConv)]
-    if not isinstance(model, Network):
-        raise Node2SeqError(
-            given,
+    hops, orders = max((conv.hops for conv in convs), default=1), {conv.order for conv in convs}
+    has_filters = any(isinstance(layer, ChebConv) for layer in layers)
+    check_rules(
+        (
+            isinstance(model, Network),
+            f"mini-batches with {type(model).__name__}",
             "it is not a network of this package, so that its layers are not known",
             "Train full batch, or use NeighbourSampler with PyG's NodeLoader",
-        )
-    if any(conv.hops > 1 for conv in convs):
-        raise Node2SeqError(
-            f"mini-batches with hops={max(conv.hops for conv in convs)}",
+        ),
+        (
+            hops == 1,
+            f"mini-batches with hops={hops}",
             "the nodes within several hops are chosen in the whole graph, and a batch holds a part of it",
             "Train with hops=1, or full batch",
-        )
-    for order in ("degree", "random"):
-        if any(conv.order == order for conv in convs):
-            raise Node2SeqError(
+        ),
+        *(
+            (
+                order not in orders,
                 f"mini-batches with order={order!r}",
                 "this order is one of the whole graph, and a batch holds a part of it",
                 "Train with order='attention' or 'edge', or full batch",
             )
-    if getattr(model, "directed", False):
-        raise Node2SeqError(
+            for order in ("degree", "random")
+        ),
+        (
+            not getattr(model, "directed", False),
             "mini-batches with directed=True",
             "batches hold the edges into their nodes, not those that leave them",
             "Train with directed=False, or full batch",
-        )
-    if "edge_weight" in carried and any(isinstance(layer, ChebConv) for layer in layers):
-        raise Node2SeqError(
+        ),
+        (
+            not has_filters or "edge_weight" not in carried,
             "mini-batches with weighted edges and Cheby",
             "its filters are scaled by the largest weight of the whole graph",
             "Leave out the weights, use another model, or train full batch",
-        )
+        ),
+    )
 
 
 def check_processes(model: nn.Module, processes: Processes) -> None:

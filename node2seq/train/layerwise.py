@@ -75,19 +75,31 @@ class _Own:
     def __init__(self, graph: BatchGraph, processes: Processes) -> None:
         self.graph, self._processes = graph, processes
 
-    def chunks(self) -> Iterator[Tensor]:
+    def _chunks(self) -> Iterator[Tensor]:
         """Those of this process; one without a chunk takes the first, to know the shape of a table."""
         rank, size = self._processes.rank, self._processes.size
         for number, nodes in enumerate(self.graph.chunks(size)):
             if number % size == rank or (number == 0 and rank >= self.graph.num_nodes):
                 yield nodes
 
-    def complete(self, table: Tensor) -> None:
-        """Take the other rows from the processes that worked on them."""
+    def table(self, rows_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """A row for each node, in main memory; other processes work out the rows of their own chunks.
+
+        Args:
+            rows_of: Gives the rows of some nodes.
+        """
+        table: Tensor | None = None
+        for nodes in self._chunks():
+            rows = rows_of(nodes)
+            if table is None:
+                table = torch.empty(self.graph.num_nodes, rows.size(-1), dtype=rows.dtype)
+            table[nodes] = rows.to(table.device)
+        assert table is not None
         size = self._processes.size
         if size > 1:
             owned = ((number % size, nodes) for number, nodes in enumerate(self.graph.chunks(size)))
             self._processes.exchange_rows_(table, owned)
+        return table
 
 
 def _run_to_next_layer(
@@ -97,37 +109,34 @@ def _run_to_next_layer(
     done: Sequence[Tensor],
 ) -> tuple[nn.Module | None, Tensor | None]:
     """The next layer and its input for all nodes, None if these are the features; or what comes out."""
-    layer = table = None
-    graph = own.graph
-    for nodes in own.chunks():
-        x = graph.features(nodes).to(device)
+    layer: nn.Module | None = None
+
+    def rows_of(nodes: Tensor) -> Tensor:
+        nonlocal layer
+        x = own.graph.features(nodes).to(device)
         replay = _Replay([known[nodes].to(device) for known in done])
         try:
-            rows = call(x, Edges(None, run=replay))
+            return call(x, Edges(None, run=replay))
         except _Reached as reached:
-            layer, rows = reached.layer, reached.x
-            if rows is x:
-                return layer, None
-        if table is None:
-            table = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)
-        table[nodes] = rows.to(table.device)
-    assert table is not None
-    own.complete(table)
+            if reached.x is x:
+                raise
+            layer = reached.layer
+            return reached.x
+
+    try:
+        table = own.table(rows_of)
+    except _Reached as reached:
+        return reached.layer, None
     return layer, table
 
 
 def _run_layer(layer: nn.Module, table: Tensor | None, own: _Own, device: torch.device) -> Tensor:
     """What a layer gives for all nodes."""
-    out: Tensor | None = None
-    graph = own.graph
-    for nodes in own.chunks():
-        part = graph.around(nodes, hops_of(layer)).to(device)
+
+    def rows_of(nodes: Tensor) -> Tensor:
+        part = own.graph.around(nodes, hops_of(layer)).to(device)
         n_id = part.n_id.cpu()
-        x: Any = graph.features(n_id) if table is None else table[n_id]
-        rows = convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
-        if out is None:
-            out = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)
-        out[nodes] = rows.to(out.device)
-    assert out is not None
-    own.complete(out)
-    return out
+        x: Any = own.graph.features(n_id) if table is None else table[n_id]
+        return convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
+
+    return own.table(rows_of)

@@ -113,9 +113,7 @@ class BatchTrainer(Trainer):
         super().finish()
         self._batches.close()
 
-    def logits(self) -> Tensor:
-        """What validation sees now, [1, N, classes]."""
+    def _logits(self) -> Tensor:
         device = self.y.device
-        with self._averages.in_place():  # layers are run apart from the network
-            by_layers = partial(infer_by_layers, processes=self._processes)
-            return infer(self.model, by_layers, self.model, self._graph, device).to(device)[None]
+        by_layers = partial(infer_by_layers, processes=self._processes)
+        return infer(self.model, by_layers, self.model, self._graph, device).to(device)[None]

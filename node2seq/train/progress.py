@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.ranks import RankLayer, Trace, learned_matrices
+from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.ranks import Trace, learned_matrices
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts
 from node2seq.train.measured import Calibration, Measured
@@ -416,7 +417,7 @@ class OrderWatch:
 
 def matrices_of(model: nn.Module) -> dict[str, list[tuple[str, list[list[float]]]]]:
     """The learned matrices of each Node2Seq layer, in blocks where they are large."""
-    layers = ((name, part) for name, part in model.named_modules() if isinstance(part, RankLayer))
+    layers = ((name, part) for name, part in model.named_modules() if isinstance(part, Node2SeqConv))
     return {name: learned_matrices(layer, _CELLS) for name, layer in layers}
 
 

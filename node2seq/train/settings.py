@@ -11,7 +11,7 @@ from typing import Any, Literal
 from node2seq.data.sampler import check_batch_size, check_fanout
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.registry import options_of
-from node2seq.options import parse, unknown
+from node2seq.options import check_rules, parse, unknown
 from node2seq.train.metrics import METRIC_TITLES
 
 OptimizerName = Literal["adam", "nadam"]
@@ -110,9 +110,14 @@ class TrainSettings:
             )
         for name in ("averaging", "label_smoothing"):
             rules.append((name, 0 <= getattr(self, name) < 1, "it is a share", "Give 0 or more, below 1"))
-        for name, holds, reason, cure in rules:
-            if not holds:
-                raise Node2SeqError(f"{name}={getattr(self, name)!r}", reason, cure)
+        check_rules(
+            *((holds, f"{name}={getattr(self, name)!r}", reason, cure) for name, holds, reason, cure in rules)
+        )
+
+    @property
+    def decay_of_layer(self) -> float:
+        """The L2 penalty of the Node2Seq layer."""
+        return self.weight_decay if self.conv_weight_decay is None else self.conv_weight_decay
 
 
 @dataclass(frozen=True)
@@ -251,8 +256,7 @@ def settings_of(model: str, recipe: Recipe, names: Iterable[str] | None = None) 
     found = {name: value for name, value in option_defaults(model).items() if name != "backend"}
     found |= {**recipe.options, **asdict(recipe.settings), "row_normalize": recipe.row_normalize}
     # TOML has no word for None, and what a file leaves out would come from another recipe.
-    if found["conv_weight_decay"] is None:
-        found["conv_weight_decay"] = found["weight_decay"]
+    found["conv_weight_decay"] = recipe.settings.decay_of_layer
     if found["patience"] is None:
         found["patience"] = found["epochs"]
     return found if names is None else {name: found[name] for name in names}

@@ -275,14 +275,6 @@ class WeightAverages:
         for average, parameter, share in zip(self.tensors, self._parameters, self._factors, strict=True):
             average.lerp_(parameter, 1 - torch.minimum(share, start.to(share.dtype)))
 
-    def by_name(self, model: nn.Module) -> dict[str, Tensor]:
-        """The averages under the names that the model has for the parameters; shared ones have several."""
-        if not self.tensors:
-            return {}
-        by_id = {id(p): average for p, average in zip(self._parameters, self.tensors, strict=True)}
-        named = model.named_parameters(remove_duplicate=False)
-        return {name: by_id[id(p)] for name, p in named if id(p) in by_id}
-
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """The parameters are their averages while this lasts."""

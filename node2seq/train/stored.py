@@ -18,7 +18,7 @@ from node2seq.data.loading import normalize_features
 from node2seq.data.sampler import SeedBatches, batch_loader
 from node2seq.data.store import StoredGraph
 from node2seq.environment import Processes, release_freed_memory
-from node2seq.nn.conv.whole import Whole
+from node2seq.nn.conv.base import Whole
 from node2seq.nn.models.network import hops_of_network
 from node2seq.train.batches import DEFAULT_BATCH_SIZE, DEFAULT_FANOUT, BatchGraph
 from node2seq.train.inference import embedding_of
@@ -48,18 +48,6 @@ def batches_for_store(model: nn.Module, asked: BatchSettings | None) -> BatchSet
     return replace(asked, fanout=asked.fanout or fanout_for_store(hops_of_network(model)))
 
 
-@dataclass(frozen=True)
-class _Features:
-    """Reads the features of nodes; their rows may be divided by their sums."""
-
-    store: StoredGraph
-    row_normalize: bool
-
-    def __call__(self, nodes: Tensor) -> Tensor:
-        x = self.store.features(nodes)
-        return normalize_features(x) if self.row_normalize else x
-
-
 def graph_on_disk(model: nn.Module, store: StoredGraph, row_normalize: bool = False) -> BatchGraph:
     """A stored graph as mini-batches read it; of each node, only its degree is in memory.
 
@@ -71,7 +59,12 @@ def graph_on_disk(model: nn.Module, store: StoredGraph, row_normalize: bool = Fa
     into, out = store.degrees(torch.arange(store.num_nodes))
     own = torch.full((1,), float(getattr(model, "self_loops", True)), dtype=torch.float64)
     whole = Whole(into, out, own.expand(store.num_nodes))
-    return BatchGraph(store.colptr, store.row, _Features(store, row_normalize), {}, whole)
+    features = partial(_normalized_features, store) if row_normalize else store.features
+    return BatchGraph(store.colptr, store.row, features, {}, whole)
+
+
+def _normalized_features(store: StoredGraph, nodes: Tensor) -> Tensor:
+    return normalize_features(store.features(nodes))
 
 
 @torch.no_grad()
@@ -191,13 +184,12 @@ class StoreTrainer(BatchTrainer):
         super().finish()
         self._shown = torch.arange(self.nodes.numel())
 
-    def logits(self) -> Tensor:
-        """What validation sees now, [1, nodes of the split, classes]."""
+    def _logits(self) -> Tensor:
+        """What the model gives with the weights that it has, [1, nodes of the split, classes]."""
         device, nodes = self.y.device, self.nodes[self._shown]
         report = partial(self._tell, "measuring", total=nodes.numel())
         drawn = (self._graph, nodes, self._sizes, self._seed, device, report, self._processes)
-        with self._averages.in_place():
-            rows = infer(self.model, infer_by_batches, self.model, *drawn)
+        rows = infer(self.model, infer_by_batches, self.model, *drawn)
         found = rows.new_zeros(1, self.nodes.numel(), rows.size(-1))
         found[0, self._shown.to(device)] = rows
         return found

@@ -20,6 +20,7 @@ from torch import Tensor
 from node2seq.data.encoding import deviation_or_one
 from node2seq.data.splits import kind_of_labels
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_rules
 from node2seq.train.measured import (
     Measured,
     Metrics,
@@ -107,22 +108,32 @@ class Task(ABC):
 
     def check(self, settings: TrainSettings) -> None:
         """Refuse settings that belong to another task."""
-        if settings.metric not in self.scores:
-            raise Node2SeqError(
+        of_classes = {
+            name: getattr(settings, name) for name in ("class_weights", "label_smoothing", "consistency")
+        }
+        check_rules(
+            (
+                settings.metric in self.scores,
                 f"metric={settings.metric}",
                 f"the labels are {self.label_words}, and it is no metric of {self.kind}",
                 f"Choose one of {', '.join(self.scores)}",
-            )
-        if settings.loss is not None and settings.loss not in self.losses:
-            cure = f"Choose one of {', '.join(self.losses)}" if self.losses else "Leave it out"
-            raise Node2SeqError(f"loss={settings.loss}", f"it is no loss of {self.kind}", cure)
-        for name in ("class_weights", "label_smoothing", "consistency"):
-            if getattr(settings, name) and not self.has_classes:
-                raise Node2SeqError(
-                    f"{name}={getattr(settings, name)}",
+            ),
+            (
+                settings.loss in (None, *self.losses),
+                f"loss={settings.loss}",
+                f"it is no loss of {self.kind}",
+                f"Choose one of {', '.join(self.losses)}" if self.losses else "Leave it out",
+            ),
+            *(
+                (
+                    self.has_classes or not value,
+                    f"{name}={value}",
                     "it is for classes, one for each node",
                     "Leave it out",
                 )
+                for name, value in of_classes.items()
+            ),
+        )
 
     def check_outputs(self, outputs: Tensor, y: Tensor) -> None:
         """Refuse a model that gives fewer outputs than the labels need."""

@@ -192,14 +192,13 @@ class Trainer:
     def _run_epoch(self) -> None:
         self.model.train()
         losses = self._train_epoch()
-        # The averages stand in the place of the weights that they are averages of.
-        weights = self.model.state_dict() | self._averages.by_name(self.model)
-        self._stopping.update(losses, self.logits(), weights)
+        with self._averages.in_place():
+            self._stopping.update(losses, self._logits(), self.model.state_dict())
 
     def _train_epoch(self) -> Tensor:
         """Take the steps of an epoch, of which the full batch has one; the loss of each run, [R]."""
         self._optimizer.zero_grad()
-        views = [self._call(self.model) for _ in range(self.runs[0].settings.views)]
+        views = [self._call_model() for _ in range(self.runs[0].settings.views)]
         if self.epoch == 0:
             self._check_logits(views[0])
         return self._step(self._objective, views, self._stopping.state["epoch"])
@@ -216,18 +215,18 @@ class Trainer:
     def _sum_gradients(self) -> None:
         """Add the gradients of other processes, if there are any."""
 
-    def _call(self, model: Callable[..., Tensor]) -> Tensor:
-        logits = model(self.x, self.edge_index, **self.edge_values)
+    def _call_model(self) -> Tensor:
+        logits = self.model(self.x, self.edge_index, **self.edge_values)
         return logits if self.stacked else logits[None]
 
     def logits(self) -> Tensor:
         """What validation sees now, [R, N, classes]."""
-        averages = self._averages.by_name(self.model)
+        with self._averages.in_place():
+            return self._logits()
 
-        def averaged(*inputs: Any, **named: Any) -> Tensor:
-            return torch.func.functional_call(self.model, averages, inputs, named)
-
-        return infer(self.model, self._call, averaged if averages else self.model)
+    def _logits(self) -> Tensor:
+        """What the model gives with the weights that it has, [R, N, classes]."""
+        return infer(self.model, self._call_model)
 
     def traces(self, model: nn.Module | None = None) -> tuple[Tensor, dict[str, Trace]]:
         """What a model gives by itself, [N, classes], and what each of its Node2Seq layers does, by name.
@@ -382,10 +381,8 @@ def _parameters_and_decays(
     named: Mapping[str, Iterable[nn.Parameter]] = groups() if groups else {"all": model.parameters()}
     parameters, decays = [], []
     for name, group in named.items():
-        own = [run.conv_weight_decay if name == "node2seq" else None for run in settings]
-        both = zip(settings, own, strict=True)
-        decay = [run.weight_decay if value is None else value for run, value in both]
-        members = list(group)
-        parameters += members
-        decays += [decay] * len(members)
+        decay = [run.decay_of_layer if name == "node2seq" else run.weight_decay for run in settings]
+        for parameter in group:
+            parameters.append(parameter)
+            decays.append(decay)
     return parameters, decays

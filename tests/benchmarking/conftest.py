@@ -36,9 +36,7 @@ def load_script() -> Callable[[str], ModuleType]:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
-        with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(str(ROOT / "benchmarks"))  # scripts import each other
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
         return module
 
     return load

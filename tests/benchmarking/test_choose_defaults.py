@@ -16,9 +16,11 @@ from node2seq.data import load
 from node2seq.data.encoding import standardize
 from node2seq.storage import read_lines
 
+DROPPED = {"dropout": 0.1, "input_dropout": 0.1}
 CANDIDATES = {
-    "small/fast": {"hidden_channels": 4, "num_layers": 1, "lr": 0.01, "epochs": 6},
-    "small/still": {"hidden_channels": 4, "num_layers": 1, "lr": 1e-9, "epochs": 2, "readout": "mean"},
+    "small/fast": {"hidden_channels": 4, "num_layers": 1, "lr": 0.01, "epochs": 6} | DROPPED,
+    "small/still": {"hidden_channels": 4, "num_layers": 1, "lr": 1e-9, "epochs": 2, "readout": "mean"}
+    | DROPPED,
 }
 
 
@@ -32,6 +34,7 @@ def script(load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(found, "CANDIDATES", {"narrow": CANDIDATES, "homophilous": CANDIDATES})
     monkeypatch.setattr(found, "SWEEP_SEEDS", (100,))
     monkeypatch.setattr(found, "MEASURE_SEEDS", (0, 1))
+    monkeypatch.setattr(found, "SHORT_EPOCHS", (1, 2))
     return found
 
 
@@ -79,6 +82,13 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
     assert {row["model"] for row in rows[swept:]} == {"residual-node2seq", "gcn"}
     assert all("test" not in row for row in rows), "a boundary was sought on test nodes"
 
+    known = len(rows)
+    rows = command("short", "--only", "three")
+    short = [row for row in rows[known:] if row["model"] == "residual-node2seq"]
+    assert {row["epochs"] for row in short} == set(script.SHORT_EPOCHS)
+    assert {row["recipe"]["settings"]["lr"] for row in short if "lr" in row["candidate"]} == {0.005, 0.01}
+    assert all("test" not in row for row in rows), "few epochs were measured on test nodes"
+
     rows = command("measure", "--only", "three")[len(rows) :]
     models = {*(f"residual-{layer}" for layer in script.LAYERS), "gcn"}
     assert {(row["model"], row["seed"]) for row in rows} == {(m, seed) for m in models for seed in (0, 1)}
@@ -94,7 +104,12 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
     assert before == "# Defaults\n\nText.\n\n"
     assert "Old." not in after
     lines = [line for line in after.splitlines() if line.startswith(("| one |", "| two |", "| three |"))]
-    assert [line.split(" | ")[0] for line in lines] == ["| three"], "a set without rows has a line"
+    assert [line.split(" | ")[0] for line in lines] == ["| three"] * 2, "a set without rows has a line"
+    figures = [
+        np.mean([row["validation"] for row in short if (row["candidate"], row["epochs"]) == ("as it is", n)])
+        for n in script.SHORT_EPOCHS
+    ]
+    assert " · ".join(f"{100 * figure:.1f}" for figure in figures) in lines[1]
     own = [row["test"] for row in rows if row["model"] == "residual-node2seq"]
     assert f"{100 * np.mean(own):.1f} ± {100 * np.std(own, ddof=1):.1f}" in lines[0]
 

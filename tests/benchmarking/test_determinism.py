@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import bench_determinism
 import pytest
 import torch
+from bench_determinism import MODEL_CASES, ModelCase, hub_graph, weights_digest
 
 from node2seq import MODELS, ops
-from node2seq.benchmarking import determinism
-from node2seq.benchmarking.determinism import MODEL_CASES, hub_graph, thirds, weights_digest
 from node2seq.data import load, make_split
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -20,11 +20,11 @@ def test_every_model_is_among_the_trained():
 
 
 @CASES
-def test_same_bits_on_the_cpu(case: determinism.ModelCase, monkeypatch: pytest.MonkeyPatch):
+def test_same_bits_on_the_cpu(case: ModelCase, monkeypatch: pytest.MonkeyPatch):
     data = hub_graph(nodes=150, edges=400)
     degree = torch.bincount(data.edge_index[1])  # pyright: ignore[reportOptionalSubscript]
     assert degree[0] == 149
-    split = thirds(data)
+    split = make_split(data)
 
     def digest() -> str:
         ops.PLANS.clear()
@@ -32,7 +32,7 @@ def test_same_bits_on_the_cpu(case: determinism.ModelCase, monkeypatch: pytest.M
 
     first = digest()
     assert digest() == first
-    monkeypatch.setattr(determinism, "SEED", determinism.SEED + 1)
+    monkeypatch.setattr(bench_determinism, "SEED", bench_determinism.SEED + 1)
     assert digest() != first
 
 
@@ -40,13 +40,9 @@ def test_same_bits_on_the_cpu(case: determinism.ModelCase, monkeypatch: pytest.M
 @pytest.mark.slow
 @CASES
 @pytest.mark.parametrize("graph", ["cora", "hub"])
-def test_same_bits_on_the_gpu_after_200_epochs(case: determinism.ModelCase, graph: str, real_data):
-    if graph == "hub":
-        data = hub_graph()
-        split = thirds(data)
-    else:
-        data = real_data("cora-f", load)
-        split = make_split(data, seed=0)
+def test_same_bits_on_the_gpu_after_200_epochs(case: ModelCase, graph: str, real_data):
+    data = hub_graph() if graph == "hub" else real_data("cora-f", load)
+    split = make_split(data, seed=0)
     device = torch.device("cuda")
 
     def digest() -> str:

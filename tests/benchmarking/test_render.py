@@ -13,7 +13,7 @@ import pytest
 from node2seq.benchmarking.rows import BenchmarkRow, Machine, append_rows, read_rows
 
 ROOT = Path(__file__).parents[2]
-MACHINE = Machine("a processor", 2, {"torch": "2.0"}, "0123456789abcdef")
+MACHINE = Machine(device="a processor", threads=2, versions={"torch": "2.0"}, commit="0123456789abcdef")
 BASE = BenchmarkRow(
     "layer", "Cora", 2708, 10556, "GATConv", p20_ms=3.0, p50_ms=4.0, p80_ms=5.0, peak_bytes=1000
 )

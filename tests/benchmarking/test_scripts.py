@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from bench_determinism import MODEL_CASES
+from script import Report, growth_exponent
 
-from node2seq.benchmarking.determinism import MODEL_CASES
 from node2seq.benchmarking.layers import COMPILED
-from node2seq.benchmarking.rows import StoredRow, read_rows
+from node2seq.benchmarking.rows import BenchmarkRow, StoredRow, read_rows
 from node2seq.data import load
 from node2seq.storage import read_lines
 
@@ -188,3 +190,26 @@ def test_the_study_of_candidates_writes_its_table(
     script.main(["page", "--rows", str(rows), "--page", str(page)])
     assert "| random, 300 nodes |" in page.read_text()
     assert "old" not in page.read_text()
+
+
+def test_the_exponent_of_a_power_is_its_exponent():
+    sizes = [1e6, 5e6, 2e7, 1e8]
+    assert growth_exponent(sizes, [3 * size**1.25 for size in sizes]) == pytest.approx(1.25)
+    assert growth_exponent(sizes[:2], [1.0, 2.0]) is None
+
+
+def test_ratios_are_to_the_first_row_of_a_table_and_to_it_compiled(tmp_path: Path):
+    report = Report(Namespace(device="cpu", rows=tmp_path / "rows.jsonl", commit="abc"))
+    base = BenchmarkRow("layer", "a graph", 4, 8, "GATConv", p50_ms=4.0)
+    ours = replace(base, case="Node2SeqConv", p50_ms=1.0)
+    report.header("without ratios")
+    assert report.add(ours) == ours
+    for _ in range(2):  # every table has a base of its own
+        report.header("a graph", "GATConv")
+        assert report.add(base) == base
+        compiled = report.add(replace(base, variant=COMPILED, p50_ms=2.0))
+        assert (compiled.base, compiled.ratio, compiled.compiled_ratio) == ("GATConv", 0.5, None)
+        found = report.add(replace(ours, variant=COMPILED))
+        assert (found.base, found.ratio, found.compiled_ratio) == ("GATConv", 0.25, 0.5)
+        assert report.add(ours).compiled_ratio == 0.5
+    assert len(read_rows(tmp_path / "rows.jsonl")) == 4

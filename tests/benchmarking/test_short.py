@@ -62,8 +62,8 @@ def test_a_wrong_backend_is_noticed(quick: None, monkeypatch: pytest.MonkeyPatch
     else:
         right = ops.eager.convolve_sum
 
-        def wrong(x, *given):
-            out = right(x, *given)
+        def wrong(x, *given, **how):
+            out = right(x, *given, **how)
             return out * 2 if part == "output" else out + (x - x.detach())[: out.size(0)]
 
         monkeypatch.setattr(ops.eager, "convolve_sum", wrong)

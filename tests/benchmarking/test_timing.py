@@ -1,4 +1,4 @@
-"""How long a step takes, how much memory it adds, and how a cost grows."""
+"""How long a step takes, and how much memory it adds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from node2seq.benchmarking import timing
-from node2seq.benchmarking.timing import growth_exponent
 
 CPU = torch.device("cpu")
 
@@ -37,9 +36,3 @@ def test_a_step_is_repeated_as_often_as_told():
     calls.clear()
     timing.measure(lambda: calls.append(0), CPU, seconds=60, most=8)
     assert len(calls) == 2 + 8
-
-
-def test_the_exponent_of_a_power_is_its_exponent():
-    sizes = [1e6, 5e6, 2e7, 1e8]
-    assert growth_exponent(sizes, [3 * size**1.25 for size in sizes]) == pytest.approx(1.25)
-    assert growth_exponent(sizes[:2], [1.0, 2.0]) is None

@@ -164,6 +164,13 @@ def test_the_defaults_for_ones_own_graph_depend_on_it(tmp_path: Path):
     wide = config_for([0, 1] * 50, 2000)
     assert wide.settings.metric == "accuracy"
     assert wide.options.input_dropout > config.options.input_dropout
+    short = config_for([0, 1] * 50, 2000, epochs=10)
+    assert (short.options.dropout, short.settings.lr, short.settings.epochs) == (0.2, 0.005, 10)
+    assert config_for([0, 1] * 50, 2000, assignments=("epochs=10",)).options == short.options
+    own = config_for([0, 1] * 50, 2000, epochs=10, assignments=("dropout=0.4",))
+    assert own.options.dropout == 0.4, "what is asked for is not what happens"
+    batched = config_for([0, 1] * 50, 2000, epochs=10, batch_size=8)
+    assert batched.options == wide.options, "ten epochs of many batches are no short training"
     assert config_for([0, 1, 2] * 9, 6, class_weights=True).settings.metric == "balanced-accuracy"
     chosen = config_for([0] * 80 + [1] * 20, 6, metric="macro-f1", assignments=("patience=none",))
     assert (chosen.settings.metric, chosen.settings.patience) == ("macro-f1", None)

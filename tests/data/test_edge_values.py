@@ -64,8 +64,8 @@ def test_features_are_columns_in_the_order_given_and_may_hold_the_weight() -> No
 def test_parallel_edges_with_equal_values_are_counted_in_each_direction() -> None:
     edges = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 0, 2, 2]])
     values = torch.tensor([[1.0], [1.0], [1.0], [5.0], [5.0]])
-    found, carried, counts = clean_valued_edges(edges, values, 3)
-    assert sorted(zip(*found.tolist(), carried[:, 0].tolist(), strict=True)) == [
+    found, carried, counts = clean_valued_edges(edges, {"edge_attr": values}, 3)
+    assert sorted(zip(*found.tolist(), carried["edge_attr"][:, 0].tolist(), strict=True)) == [
         *[(0, 1, 1.0)] * 2,
         *[(1, 0, 1.0)] * 2,
         *[(1, 2, 5.0)] * 2,
@@ -81,14 +81,14 @@ def test_random_edges(directed: bool, columns: int) -> None:
     generator = torch.Generator().manual_seed(columns)
     edges = torch.randint(6, (2, 200), generator=generator)
     values = torch.randint(3, (200, columns), generator=generator).float()
-    found, carried, counts = clean_valued_edges(edges, values, 6, directed=directed)
+    found, carried, counts = clean_valued_edges(edges, {"edge_attr": values}, 6, directed=directed)
     rows = [(a, b, *v) for (a, b), v in zip(edges.t().tolist(), values.tolist(), strict=True) if a != b]
     expected = Counter(rows)
     if not directed:
         for a, b, *v in [*expected]:
             most = max(expected[a, b, *v], expected[b, a, *v])
             expected[a, b, *v] = expected[b, a, *v] = most
-    both = zip(*found.tolist(), carried.tolist(), strict=True)
+    both = zip(*found.tolist(), carried["edge_attr"].tolist(), strict=True)
     assert Counter((a, b, *v) for a, b, v in both) == +expected
     plain, _ = clean_edges(edges, 6, directed=directed)
     assert torch.equal(found.unique(dim=1), plain)
@@ -99,8 +99,9 @@ def test_random_edges(directed: bool, columns: int) -> None:
 def test_no_edges() -> None:
     none = torch.empty(2, 0, dtype=torch.int64)
     for directed in (False, True):
-        edges, values, counts = clean_valued_edges(none, torch.empty(0, 2), 3, directed=directed)
-        assert (edges.shape, values.shape, counts.given) == ((2, 0), (0, 2), 0)
+        given = {"edge_attr": torch.empty(0, 2)}
+        edges, carried, counts = clean_valued_edges(none, given, 3, directed=directed)
+        assert (edges.shape, carried["edge_attr"].shape, counts.given) == ((2, 0), (0, 2), 0)
 
 
 def test_another_graph_is_read_by_the_schema() -> None:

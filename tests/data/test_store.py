@@ -67,9 +67,9 @@ def test_damage_is_named(store: StoredGraph):
 
     content = (folder / "row.bin").read_bytes()
     (folder / "row.bin").write_bytes(content[:-4])
-    refused(r"row.bin: it has \d+ bytes, and the manifest of the store says \d+. Restore it")
+    refused(r"^[^:]*row.bin: it has \d+ bytes, and the manifest of the store says \d+. Restore it")
     (folder / "row.bin").unlink()
-    refused("row.bin: the file is missing")
+    refused("^[^:]*row.bin: the file is missing")
     (folder / "row.bin").write_bytes(content[:-4] + b"\x00\x00\x00\x01")
     with pytest.raises(Node2SeqError, match=r"row.bin: its checksum does not match its content"):
         StoredGraph(folder).check()

@@ -11,6 +11,8 @@ from node2seq import ops
 
 EXAMPLE = Path(__file__).parents[2] / "examples/graph_classification.py"
 NAME = "RINGS_AND_STARS"
+# With half as many, rounding decides on some processors whether the running statistics are good enough.
+EPOCHS = 12
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +59,11 @@ def test_it_tells_rings_from_stars(example, node_labels, readout, numba, tmp_pat
         request.getfixturevalue("without_numba")
     write_set(tmp_path, 120, node_labels)
     kept = len(ops.PLANS._plans)
-    options = ["--hidden", "8", "--layers", "2", "--epochs", "6", "--lr", "0.02", "--readout", readout]
+    options = ["--hidden", "8", "--layers", "2", "--lr", "0.02", "--readout", readout]
+    options += ["--epochs", str(EPOCHS)]
     test = example.main(["--root", str(tmp_path), "--name", NAME, *options])
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 6
+    assert len(printed) == EPOCHS
     assert printed[-1].endswith(f"test of the best epoch {test:.3f}")
     assert test > 0.9
     assert len(ops.PLANS._plans) <= kept + 1  # the plans of past batches are gone

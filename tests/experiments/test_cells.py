@@ -150,7 +150,7 @@ def test_every_study_changes_what_it_names() -> None:
 
 def test_names_that_do_not_exist_are_refused() -> None:
     for arguments in ({"tables": ["7"]}, {"columns": ["pubmed"]}, {"models": ["gpt"]}):
-        with pytest.raises(Node2SeqError, match="there is no such one"):
+        with pytest.raises(Node2SeqError, match="there is no such choice"):
             choose_cells(**arguments)
 
 

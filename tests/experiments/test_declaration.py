@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from node2seq.experiments.commits import is_repository, violations
 from node2seq.experiments.declaration import PROTOCOL
 from node2seq.experiments.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
-from node2seq.experiments.stages import declared, draw_settings
+from node2seq.experiments.stages import declared, draw_settings, is_held
 from node2seq.nn.models.registry import complete
 from node2seq.search.settings import RESERVED_SEEDS
+from node2seq.storage import read_lines
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results/protocol"
+# What has to be committed before rows are made.
+GOVERNED_BY = {SEARCH: (DECLARATION,), RUNS: (DECLARATION, CHOSEN)}
 
 
 def test_the_committed_declaration_is_that_of_the_code():
@@ -36,17 +39,13 @@ def test_every_line_and_column_is_given_the_same_budget():
 
 def test_training_ranges_and_stopping_are_the_same_for_every_line():
     for column in PROTOCOL.columns:
-        cells = [
-            PROTOCOL.spaces[line.model, line.variant][column]
-            for line, own in PROTOCOL.searched
-            if own == column
-        ]
+        cells = [PROTOCOL.spaces[line.cell(column)] for line, own in PROTOCOL.searched if own == column]
         assert len({(cell.base.settings.epochs, cell.base.settings.patience) for cell in cells}) == 1
         for name in ("weight_decay", "input_dropout"):
             assert len({repr(cell.space.free[name]) for cell in cells}) == 1
     extra = ("own", "views")
     for line, column in PROTOCOL.searched:
-        ranges = PROTOCOL.spaces[line.model, line.variant][column].space.ranges
+        ranges = PROTOCOL.spaces[line.cell(column)].space.ranges
         if line.model != "mlp":
             assert all((name in ranges) == (line.variant != "paper") for name in extra)
 
@@ -68,10 +67,10 @@ def test_every_setting_is_one_that_its_network_takes():
     checked = 0
     for line, column in PROTOCOL.searched:
         for settings in draw_settings(PROTOCOL, line, column):
-            recipe = PROTOCOL.spaces[line.model, line.variant][column].base.updated(**settings)
+            recipe = PROTOCOL.spaces[line.cell(column)].base.updated(**settings)
             complete(line.model, recipe.options, "here")
             checked += 1
-        base = PROTOCOL.spaces["node2seq", "paper"][column].base
+        base = PROTOCOL.spaces[PROTOCOL.ours.cell(column)].base
         for study in PROTOCOL.studies:
             complete("node2seq", base.updated(**study.changes).options, "here")
     assert checked == 152 * 20
@@ -85,7 +84,7 @@ def test_kept_rows_are_of_the_settings_that_were_drawn():
 
 
 def test_commits_come_before_the_rows_that_they_govern():
-    if not is_repository(FOLDER):
+    if is_held("HEAD", FOLDER / DECLARATION) is None:
         pytest.skip("this is no git repository, or git is not installed: the history cannot be read")
     if _git(ROOT, "rev-parse", "--is-shallow-repository") == "true":
         pytest.skip("the clone is shallow: the history cannot be read")
@@ -114,6 +113,24 @@ def test_rows_without_their_commit_are_found(tmp_path):
         in found
     )
     assert any("search.jsonl" in text and "declaration.json" in text for text in found)
+
+
+def violations(folder: Path) -> list[str]:
+    """Which rows name a commit that does not hold what governs them, or that is younger than they are."""
+    found = []
+    for name, governing in GOVERNED_BY.items():
+        last = _git(folder, "log", "-1", "--format=%H", "--", name)
+        for commit, count in Counter(row["commit"] for row in read_lines(folder / name)).items():
+            told = f"{name}: {count} rows of the commit {commit}"
+            found += [
+                f"{told}, which does not hold {other} as it is"
+                for other in governing
+                if not is_held(commit, folder / other)
+            ]
+            is_ancestor = ["git", "merge-base", "--is-ancestor", commit, last]
+            if last and subprocess.run(is_ancestor, cwd=folder, capture_output=True).returncode:
+                found.append(f"{told}, which does not come before {last}, where they are")
+    return found
 
 
 def _commit(folder: Path, name: str, text: str) -> str:

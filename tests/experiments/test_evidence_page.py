@@ -9,8 +9,7 @@ import pytest
 
 from node2seq.experiments.cells import Key
 from node2seq.experiments.declaration import PROTOCOL
-from node2seq.experiments.evidence import Evidence
-from node2seq.experiments.evidence_findings import conclusions, study_sentences
+from node2seq.experiments.evidence import Evidence, conclusions, study_sentences
 from node2seq.experiments.evidence_page import FOREST, PAGE, build, forest, render
 from node2seq.experiments.paper import PRINTED
 from node2seq.experiments.rows import RUNS, ResultRow, RowStore, SearchStore, recipe_to_json

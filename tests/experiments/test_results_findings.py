@@ -12,9 +12,9 @@ from result_rows import result_row
 
 from node2seq.experiments.cells import Cell, cell_of
 from node2seq.experiments.paper import TABLES
-from node2seq.experiments.results_history import Effort, Searched
 from node2seq.experiments.results_page import build
 from node2seq.experiments.rows import ResultRow, RowStore
+from node2seq.experiments.samples import Effort
 from node2seq.reporting.document import to_markdown
 
 ROOT = Path(__file__).parents[2]
@@ -198,10 +198,10 @@ def test_reuse_of_labels_is_told_of_random_splits_alone() -> None:
 
 def test_budgets_are_told_where_trials_are_kept() -> None:
     efforts = {
-        Searched("paper", "node2seq", "texas"): Effort(500, 900),
-        Searched("paper", "node2seq", "cora-r"): Effort(40, 90),
-        Searched("plus", "node2seq", "texas"): Effort(7000, 9000),
-        Searched("paper", "gcn", "texas"): Effort(12, 90),
+        Cell("node2seq", "texas"): Effort(500, 900),
+        Cell("node2seq", "cora-r"): Effort(40, 90),
+        Cell("node2seq", "texas", "plus"): Effort(7000, 9000),
+        Cell("gcn", "texas"): Effort(12, 90),
     }
     said = "40 to 500 settings a column for Node2Seq, 12 to 12 for a baseline"
     assert said in opening(rows_of(TWO), (), efforts)

@@ -13,12 +13,13 @@ from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell
-from node2seq.experiments.results_history import makings_of
 from node2seq.experiments.results_page import FORMATS, build, render
 from node2seq.experiments.rows import ResultRow, RowStore
-from node2seq.experiments.samples import Sample, costs_of
+from node2seq.experiments.samples import Effort, Sample, costs_of, efforts_of, makings_of
 from node2seq.recipes import RECIPES
 from node2seq.reporting.document import to_markdown
+from node2seq.search.settings import parse_seeds
+from node2seq.storage import JsonLines
 from node2seq.train.settings import recipe
 
 ROOT = Path(__file__).parents[2]
@@ -222,3 +223,40 @@ def test_pictures_are_well_formed(tmp_path: Path) -> None:
     assert boxes[:2] == [2, 2]  # the cells of Tables 2 and 3 that have runs
     assert all(boxes)
     assert "http" not in page
+
+
+def test_a_line_for_each_model_and_variant():
+    text = to_markdown(
+        build(
+            [],
+            (),
+            {
+                Cell("gcn", "cora-r"): Effort(5, 12),
+                Cell("gcn", "texas", "plus"): Effort(7, 13),
+            },
+        )
+    )
+    assert "|  | Cora-R | Texas |" in text
+    assert "| GCN, paper | 5<br>12 |  |" in text
+    assert "| GCN, plus |  | 7<br>13 |" in text
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_committed_trials(tmp_path):
+    (path,) = render(ROOT / "results", tmp_path)
+    page = path.read_text()
+    efforts = efforts_of(ROOT / "results" / "trials.jsonl")
+    mine = efforts[Cell("node2seq", "cora-r")]
+    assert mine.trainings > mine.settings > 1000
+    assert f"{mine.settings}<br>{mine.trainings}" in page
+
+
+def test_a_trial_of_the_table_says_what_was_tried_and_what_came_out():
+    lines = JsonLines(ROOT / "results" / "trials.jsonl").refresh().values
+    searches = [line for line in lines if "variant" in line]
+    trials = [line for line in lines if "variant" not in line]
+    assert (len(searches), len(trials)) == (106, 7819)
+    assert sum(trial["splits"] for trial in trials) == 70943
+    for trial in trials:
+        assert trial["splits"] == len(trial["val"]) == len(parse_seeds(trial["seeds"]))
+        assert trial["mean"] == pytest.approx(statistics.fmean(trial["val"]), abs=1.1e-4)

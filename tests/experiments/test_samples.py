@@ -1,4 +1,4 @@
-"""Paired differences and their intervals, t-tests and Holm's correction against values from tables."""
+"""Paired differences and their intervals, t-tests and Holm's correction, and what the searches took."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import statistics
 
 import pytest
 
+from node2seq.errors import Node2SeqError
+from node2seq.experiments.cells import Cell
 from node2seq.experiments.samples import (
     Difference,
+    Effort,
     Sample,
+    efforts_of,
     holm,
     paired,
     paired_difference,
     t_quantile,
     t_test,
 )
+from node2seq.storage import JsonLines
 
 
 def test_paired_differences() -> None:
@@ -69,3 +74,20 @@ def test_holm_weighs_the_smallest_by_all():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_counts_settings_and_trainings_of_all_rounds(tmp_path):
+    table = JsonLines(tmp_path / "trials.jsonl")
+    assert efforts_of(table.path) == {}
+    search = {"variant": "paper", "model": "gcn", "column": "karate"}
+    first = [{"trial": 0, "splits": 3}, {"trial": 1, "splits": 2}, {"trial": 2, "splits": 2}]
+    second = [{"trial": 0, "splits": 2}, {"trial": 1, "splits": 3}]
+    other = [{**search, "variant": "plus"}, {"trial": 0, "splits": 9}]
+    table.append([{**search, "round": "first"}, *first, *other, {**search, "round": "second"}, *second])
+    assert efforts_of(table.path) == {
+        Cell("gcn", "karate"): Effort(5, 12),
+        Cell("gcn", "karate", "plus"): Effort(1, 9),
+    }
+    table.replace(first)
+    with pytest.raises(Node2SeqError, match="before its search"):
+        efforts_of(table.path)

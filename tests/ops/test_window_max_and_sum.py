@@ -116,6 +116,7 @@ def test_blocks_do_not_change_the_result(monkeypatch):
 
     def run() -> list[Tensor]:
         out, winner = eager.convolve_max(x, weight, sequences)
+        assert winner is not None
         return [out, winner, *torch.autograd.grad(out.square().sum(), x)]
 
     whole = run()

@@ -130,6 +130,16 @@ def test_homophily_is_that_of_training_and_validation_nodes_alone(steps: int, ex
     assert sizes_of_split(data, few).homophily is None, "a homophily of a handful of edges"
 
 
+@pytest.mark.parametrize(("features", "homophily"), [(6, 0.9), (5000, 0.1), (5000, 0.9)])
+def test_a_short_training_drops_less_and_averages_nothing(features: int, homophily: float):
+    sizes = GraphSizes(features, classes=5, labels=600, nodes=1000, homophily=homophily)
+    usual, short = (recipe_for("residual-node2seq", sizes=replace(sizes, epochs=n)) for n in (31, 30))
+    assert usual == recipe_for("residual-node2seq", sizes=sizes)
+    assert short.options == {**usual.options, "dropout": 0.2, "input_dropout": short.options["input_dropout"]}
+    assert short.options["input_dropout"] == min(usual.options["input_dropout"], 0.2)
+    assert short.settings == replace(usual.settings, lr=0.005, averaging=0.0)
+
+
 def test_few_labels_lean_on_neighbours_that_are_alike():
     few = GraphSizes(20, 2, labels=499, nodes=10_000, homophily=0.9)
     assert kind_of(few) == "homophilous"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -16,14 +17,13 @@ from node2seq.storage import JsonLines, write_bytes
 
 
 def test_lines_are_written_as_bytes_where_text_would_have_another_end(tmp_path: Path, monkeypatch):
-    windows, real, seen = 0x8000, os.open, []
+    real, seen = io.open, []
 
-    def opened(path, flags, *mode):
-        seen.append(bool(flags & windows))
-        return real(path, flags & ~windows, *mode)
+    def opened(path, mode, *more):
+        seen.append("b" in mode)
+        return real(path, mode, *more)
 
-    monkeypatch.setattr(storage, "_BINARY", windows)
-    monkeypatch.setattr(storage.os, "open", opened)
+    monkeypatch.setattr(io, "open", opened)
     JsonLines(tmp_path / "rows.jsonl").append([{"a": 1}])
     assert seen == [True]
     assert (tmp_path / "rows.jsonl").read_bytes() == b'{"a": 1}\n'

@@ -78,7 +78,6 @@ class _Seen:
     title: str
     forced: bool
     rows: int = 0
-    given: int = 0
     truths: int = 0
     missing: int = 0
     first_missing: int = 0
@@ -88,6 +87,11 @@ class _Seen:
     has_dates: bool = False
     texts: set[str] = field(default_factory=set)
     numbers: _Moments = field(default_factory=_Moments)
+
+    @property
+    def given(self) -> int:
+        """How many cells are not missing."""
+        return self.rows - self.missing
 
     def add(self, column: pl.Series) -> None:
         """Take in a chunk."""
@@ -110,7 +114,6 @@ class _Seen:
             missing = numbers.is_null()
         count = int(missing.sum())
         self.missing += count
-        self.given += len(missing) - count
         if count and not self.first_missing:
             self.first_missing = before + int(missing.arg_max() or 0) + 1
         if numbers is None:

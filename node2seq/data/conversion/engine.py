@@ -6,7 +6,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ Report = Callable[[float], None]
 CHUNK = 2**18
 _POLL_SECONDS = 0.25
 _FULL = re.compile("no space left|disk.*full|file too large|max_temp_directory_size|quota exceeded", re.I)
-_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+#: Types of whole numbers of up to 64 bits.
+INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 _SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.I)
 
@@ -74,9 +76,14 @@ class Table:
         """Bytes of its files."""
         return sum(path.stat().st_size for path in self.files)
 
-    def is_integer(self, name: str) -> bool:
-        """Whether a column holds whole numbers of up to 64 bits."""
-        return self.types[name] in _INTEGERS
+    @cached_property
+    def rows(self) -> int:
+        """How many rows it has; of text, an estimate by its first lines."""
+        if self.kind == "Parquet":
+            return sum(int(pl.scan_parquet(file).select(pl.len()).collect().item()) for file in self.files)
+        with self.files[0].open("rb") as file:
+            start = file.read(2**16)
+        return max(int(self.size / (len(start) / max(start.count(b"\n"), 1))), 1)
 
     def text_of(self, name: str) -> str:
         """A column as text in SQL: without blanks around it, NULL where it is empty, 7 and not 7.0."""
@@ -138,9 +145,9 @@ class Engine:
             raise Node2SeqError(str(path), f"it holds {found}", "Give CSV, TSV or Parquet files of one kind")
         (kind,) = kinds
         if kind == "Parquet":
-            files_sql = ", ".join(literal(str(file)) for file in files)
-            rows = self.rows(f"DESCRIBE SELECT * FROM read_parquet([{files_sql}])", str(path))
-            return Table(str(path), files, kind, {str(row[0]): str(row[1]) for row in rows})
+            table = Table(str(path), files, kind, {})
+            rows = self.rows(f"DESCRIBE SELECT * FROM {table.sql}", table.title)
+            return replace(table, types={str(row[0]): str(row[1]) for row in rows})
         names, separator = text_columns(files[0], delimiter)
         return Table(str(path), files, kind, dict.fromkeys(names, "VARCHAR"), separator)
 

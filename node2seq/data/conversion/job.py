@@ -1,21 +1,35 @@
-"""A conversion: what is asked for, the tables as they were opened, and what earlier steps found."""
+"""A conversion: what is asked for, the tables as they were opened, what earlier steps found, the journal."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from node2seq.data.conversion.columns import widths_of
-from node2seq.data.conversion.engine import Engine, Report, Table, chunks_of, literal
+from node2seq.data.conversion.engine import (
+    INTEGERS,
+    Engine,
+    Report,
+    Table,
+    chunks_of,
+    literal,
+    quoted_name,
+)
 from node2seq.data.schema import check_roles, edge_ends, feature_columns
 from node2seq.data.splits import CLASSIFICATION, REGRESSION
+from node2seq.data.store import JOURNAL
 from node2seq.data.tabular import find_column, pl, weight_column
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
+from node2seq.storage import make_folder, read_json, remove_leftovers, write_json
 
+#: The folder inside a store that holds what is kept while it is made.
+WORK = "work"
+_FORMAT = 1
 #: The types of features.
 DTYPES = {"float16": "<f2", "float32": "<f4"}
 # DuckDB's share of the memory: what it reads and writes, and this process, come on top of its own limit.
@@ -74,12 +88,11 @@ class Request:
 
 @dataclass
 class Job:
-    """What the steps of a conversion share.
+    """What the steps of a conversion share, and its journal.
 
     Args:
         request: What to convert.
         folder: The store.
-        work: What is kept while it is made.
         memory: Bytes that it may take.
         done: What the steps so far found, by their names.
         notes: What the user should know.
@@ -87,20 +100,17 @@ class Job:
 
     request: Request
     folder: Path
-    work: Path
     memory: int
     done: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        with self.engine() as engine:
-            self._open(engine)
-
-    def _open(self, engine: Engine) -> None:
         """Look at the files and at the names of their columns, before anything is written."""
         request = self.request
-        self.nodes = engine.open(Path(request.nodes), request.delimiter)
-        self.edges = engine.open(Path(request.edges), request.delimiter)
+        with self.engine() as engine:
+            self.nodes = engine.open(Path(request.nodes), request.delimiter)
+            self.edges = engine.open(Path(request.edges), request.delimiter)
+            self.copies = self.nodes.kind != "Parquet" or _has_large_groups(engine, self.nodes)
         named = self.edges.named
         self.source, self.target = edge_ends(named, request.source, request.target)
         if (weight := weight_column(named)) is not None:
@@ -116,25 +126,23 @@ class Job:
                 "it has no feature columns, and features of the structure need the whole graph in memory",
                 "Give at least one column of features, or train from the files without converting them",
             )
-        self.copies = self.nodes.kind != "Parquet" or _has_large_groups(engine, self.nodes)
         self.widths = _widths(self.nodes, self.columns)
-        self.half = request.dtype == "float16"
-        if request.dtype is None:
-            self.half = _is_half(self.nodes, self.columns)
+        is_half = _is_half(self.nodes, self.columns)
+        self.half = is_half if request.dtype is None else request.dtype == "float16"
+
+    @property
+    def work(self) -> Path:
+        """What is kept while the store is made."""
+        return self.folder / WORK
 
     @property
     def num_numbers(self) -> int:
         """About how many features a node has: categories are not known yet."""
         return sum(self.widths.get(name, 1) for name in self.columns)
 
-    @contextmanager
-    def engine(self) -> Iterator[Engine]:
+    def engine(self) -> closing[Engine]:
         """DuckDB for one step: what it took is given back in the end."""
-        engine = Engine(int(_SHARE * self.memory), self.work / "spill")
-        try:
-            yield engine
-        finally:
-            engine.close()
+        return closing(Engine(int(_SHARE * self.memory), self.work / "spill"))
 
     @property
     def table(self) -> Table:
@@ -143,11 +151,65 @@ class Job:
             return self.nodes
         return Table(self.nodes.title, (self.work / "nodes.parquet",), "Parquet", self.nodes.types)
 
+    def id_of(self, table: Table, name: str) -> str:
+        """A column of ids in SQL: whole numbers if they are in both tables, otherwise compared as text."""
+        ends = {self.edges.types[self.source], self.edges.types[self.target]}
+        is_number = {*ends, self.nodes.types[self.id]} <= INTEGERS
+        return f"{quoted_name(name)}::BIGINT" if is_number else table.text_of(name)
+
     @property
-    def joins_numbers(self) -> bool:
-        """Whether ids are whole numbers in both tables; otherwise they are compared as text."""
-        ends = self.edges.is_integer(self.source) and self.edges.is_integer(self.target)
-        return ends and self.nodes.is_integer(self.id)
+    def identity(self) -> dict[str, Any]:
+        """What decides the content of the store, ready for JSON."""
+        request = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self.request).items()
+        }
+        for name, table in (("edges", self.edges), ("nodes", self.nodes)):
+            request[name] = [[file.name, file.stat().st_size] for file in table.files]
+        return request
+
+    @property
+    def _times(self) -> list[int]:
+        return [file.stat().st_mtime_ns for table in (self.edges, self.nodes) for file in table.files]
+
+    def resume(self) -> None:
+        """Take up what an earlier process has done; of files that were corrected since, nothing."""
+        path, identity = self.folder / JOURNAL, self.identity
+        journal = read_json(path) if path.is_file() else {"format": _FORMAT, "request": identity}
+        is_same = _without_sizes(journal["request"]) == _without_sizes(identity)
+        if journal.get("format") != _FORMAT or not is_same:
+            raise Node2SeqError(
+                str(self.folder),
+                "a conversion of other files or with other options was begun there",
+                "Give the same files and options, or another folder, or remove this one",
+            )
+        if journal["request"] == identity and journal.get("times") == self._times:
+            self.done, self.notes = journal["done"], journal["notes"]
+
+    def begin(self) -> None:
+        """Remove what cannot be used."""
+        if not self.done:
+            shutil.rmtree(self.work, ignore_errors=True)
+            make_folder(self.work)
+            self.write_journal()
+        for folder in (self.folder, self.work):
+            remove_leftovers(folder)
+
+    def write_journal(self) -> None:
+        """Keep what the steps so far found."""
+        known = {"format": _FORMAT, "request": self.identity, "times": self._times}
+        write_json(self.folder / JOURNAL, {**known, "done": self.done, "notes": self.notes})
+
+    def clean(self) -> None:
+        """Remove what is not of the store itself."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        (self.folder / JOURNAL).unlink(missing_ok=True)
+        remove_leftovers(self.folder)
+
+
+def _without_sizes(request: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for, whatever the files hold."""
+    return {**request, **{part: [name for name, _ in request[part]] for part in ("edges", "nodes")}}
 
 
 def reported(chunks: Iterable[T], total: int, report: Report) -> Iterator[T]:

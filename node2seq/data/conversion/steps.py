@@ -6,11 +6,12 @@ edges by target, each edge once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from node2seq.data.conversion.columns import choose_encoding_by_chunks, flat
 from node2seq.data.conversion.engine import CHUNK, Engine, Report, chunks_of, literal, quoted_name
@@ -20,7 +21,6 @@ from node2seq.data.labels import (
     check_classes,
     check_parts,
     choose_task,
-    known_labels,
     no_label,
     number_classes,
     read_parts,
@@ -28,7 +28,7 @@ from node2seq.data.labels import (
     separator_of,
     sorted_classes,
 )
-from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION
+from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, labelled
 from node2seq.data.store import write_array
 from node2seq.data.tabular import as_text, first_few, pl, subject
 from node2seq.errors import Node2SeqError
@@ -59,10 +59,9 @@ def copy_nodes(job: Job, report: Report) -> dict[str, Any]:
 def number_nodes(job: Job, report: Report) -> dict[str, Any]:
     """Write each node's id and number to a file that edges are joined with."""
     table, path = job.table, job.work / "ids.parquet"
-    as_number = job.joins_numbers
-    key = quoted_name(job.id) + "::BIGINT" if as_number else table.text_of(job.id)
-    query = f"SELECT {key} AS id, (row_number() OVER () - 1)::BIGINT AS node FROM {table.sql}"
+    columns = f"{job.id_of(table, job.id)} AS id, (row_number() OVER () - 1)::BIGINT AS node"
     with job.engine() as engine:
+        query = f"SELECT {columns} FROM {table.sql}"
         rows = engine.copy(query, path, report, title=table.title, ordered=True)
         if not rows:
             raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
@@ -82,9 +81,10 @@ def sort_ids(job: Job, report: Report) -> dict[str, Any]:
     query = f"SELECT node::INTEGER AS node, id::VARCHAR AS id FROM {ids} ORDER BY 2"
     with job.engine() as engine:
         engine.copy(query, path, lambda share: report(0.6 * share), title=job.nodes.title, ordered=True)
+    texts = (np.frombuffer("".join(ids.to_list()).encode(), dtype=np.uint8) for ids in _id_chunks(job))
     arrays = {
         "id_order": write_array(job.folder, "id_order", "<i4", _ordered_nodes(job, path)),
-        "id_text": write_array(job.folder, "id_text", "|u1", _id_texts(job)),
+        "id_text": write_array(job.folder, "id_text", "|u1", texts),
     }
     report(0.9)
     arrays["id_ptr"] = write_array(job.folder, "id_ptr", "<i8", _id_starts(job))
@@ -109,11 +109,6 @@ def _ordered_nodes(job: Job, path: Path) -> Iterator[np.ndarray]:
 def _id_chunks(job: Job) -> Iterator[pl.Series]:
     for frame in chunks_of([job.work / "ids.parquet"], ["id"], CHUNK):
         yield frame["id"].cast(pl.String)
-
-
-def _id_texts(job: Job) -> Iterator[np.ndarray]:
-    for ids in _id_chunks(job):
-        yield np.frombuffer("".join(ids.to_list()).encode(), dtype=np.uint8)
 
 
 def _id_starts(job: Job) -> Iterator[np.ndarray]:
@@ -187,7 +182,7 @@ def read_labels(job: Job, report: Report) -> dict[str, Any]:
         frames = chunks_of(table.files, [request.split])
         parts = (read_parts(frame.to_series(), table.title) for frame in frames)
         arrays["split"] = write_array(job.folder, "split", "|u1", parts)
-        _check_split(job, request.split, arrays["y"])
+        _check_split(job, request.split, arrays)
     about["labelled"], about["target"] = _describe_labels(job, arrays["y"], table.title)
     return {"arrays": arrays, **about}
 
@@ -234,20 +229,25 @@ def _label_chunks(job: Job, label: str, about: dict[str, Any]) -> Iterator[np.nd
         row += frame.height
 
 
-def _check_split(job: Job, split: str, entry: dict[str, Any]) -> None:
+def _mapped(job: Job, entry: dict[str, Any]) -> np.ndarray:
+    """An array that was written, by what the manifest will say of it."""
+    # Copy on write: torch takes no array that is read only.
+    return np.asarray(np.memmap(job.folder / entry["file"], dtype=entry["dtype"], mode="c"))
+
+
+def _check_split(job: Job, split: str, arrays: dict[str, Any]) -> None:
     """Refuse a split of which a part has no labelled node."""
-    parts = np.memmap(job.folder / "split.bin", dtype=np.uint8, mode="r")
-    y = np.memmap(job.folder / "y.bin", dtype=entry["dtype"], mode="r")
+    parts, y = _mapped(job, arrays["split"]), _mapped(job, arrays["y"])
     there = np.zeros(len(PARTS) + 1, dtype=np.int64)
     for start in range(0, parts.size, CHUNK):
-        known = known_labels(y[start : start + CHUNK])
+        known = labelled(torch.from_numpy(y[start : start + CHUNK])).numpy()
         there += np.bincount(parts[start : start + CHUNK][known], minlength=len(PARTS) + 1)
     check_parts(there, job.nodes.title, split)
 
 
 def _describe_labels(job: Job, entry: dict[str, Any], title: str) -> tuple[int, dict[str, float]]:
     """How many nodes are labelled, and the range of numbers to predict."""
-    y = np.memmap(job.folder / "y.bin", dtype=entry["dtype"], mode="r")
+    y = _mapped(job, entry)
     if y.dtype.kind != "f":
         return sum(int((y[i : i + CHUNK] >= 0).sum()) for i in range(0, y.size, CHUNK)), {}
     known = np.array(y[~np.isnan(y)])
@@ -260,11 +260,8 @@ def _describe_labels(job: Job, entry: dict[str, Any], title: str) -> tuple[int, 
 def join_edges(job: Job, report: Report) -> dict[str, Any]:
     """Write each edge as one number: target · 2³² + source."""
     table, ids, path = job.edges, literal(str(job.work / "ids.parquet")), job.work / "keys.parquet"
-    if job.joins_numbers:
-        ends = [f"{quoted_name(name)}::BIGINT" for name in (job.source, job.target)]
-    else:
-        ends = [table.text_of(name) for name in (job.source, job.target)]
-    pairs = f"SELECT {ends[0]} AS s, {ends[1]} AS t FROM {table.sql}"
+    source, target = (job.id_of(table, name) for name in (job.source, job.target))
+    pairs = f"SELECT {source} AS s, {target} AS t FROM {table.sql}"
     query = (
         f"SELECT (b.node << 32) | a.node AS key FROM ({pairs}) e "
         f"LEFT JOIN {ids} a ON e.s = a.id LEFT JOIN {ids} b ON e.t = b.id"
@@ -311,8 +308,12 @@ def write_edges(job: Job, report: Report) -> dict[str, Any]:
     """Write the source of each edge, and where the edges into each node start."""
     nodes, rows = job.done["ids"]["nodes"], job.done["sort"]["rows"]
     (job.work / "keys.parquet").unlink(missing_ok=True)
-    counted = _Counted(nodes, job.request.directed, _classes(job))
-    arrays = {"row": write_array(job.folder, "row", "<i4", counted.sources(_sorted(job, report, rows)))}
+    labels = job.done["labels"]
+    classes = _mapped(job, labels["arrays"]["y"]) if labels["names"] else None
+    counted = _Counted(nodes, job.request.directed, classes)
+    frames = reported(chunks_of([job.work / "sorted.parquet"], ["key"], _KEYS), rows, report)
+    sources = counted.sources(frame["key"].to_numpy() for frame in frames)
+    arrays = {"row": write_array(job.folder, "row", "<i4", sources)}
     ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counted.into)])
     arrays["colptr"] = write_array(job.folder, "colptr", "<i8", [ends])
     touched = counted.into
@@ -326,21 +327,6 @@ def write_edges(job: Job, report: Report) -> dict[str, Any]:
         "largest_degree": int(touched.max()),
         "homophily": counted.homophily,
     }
-
-
-def _classes(job: Job) -> np.ndarray | None:
-    labels = job.done["labels"]
-    if not labels["names"]:
-        return None
-    return np.asarray(np.memmap(job.folder / "y.bin", dtype="<i8", mode="r"))
-
-
-def _sorted(job: Job, report: Report, rows: int) -> Iterator[np.ndarray]:
-    seen = 0
-    for frame in chunks_of([job.work / "sorted.parquet"], ["key"], _KEYS):
-        yield frame["key"].to_numpy()
-        seen += frame.height
-        report(seen / rows)
 
 
 class _Counted:
@@ -362,7 +348,7 @@ class _Counted:
         """The share of edges between labelled nodes that join two of one class."""
         return self._same / self._pairs if self._pairs else None
 
-    def sources(self, keys: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    def sources(self, keys: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         """The source of each edge of keys (target · 2³² + source) in order, each edge once."""
         last = -1
         for key in keys:

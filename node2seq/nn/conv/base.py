@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: MessagePassing reads the annotations of `message` and `aggregate`.
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.edge_inputs import check_edge_values
 from node2seq.nn.conv.inputs import edges_of, entries_of, has_message_hooks, sequences_of
-from node2seq.nn.conv.whole import Whole
 
 
 class NotScripted(nn.Module):
@@ -26,6 +25,53 @@ class NotScripted(nn.Module):
             "TorchScript cannot read how it works on ragged sequences",
             "Use torch.compile, or torch.export.export",
         )
+
+
+class Whole(NamedTuple):
+    """The degrees of nodes in the graph that a batch is drawn from.
+
+    With them, a layer that weighs neighbours by degrees gives a node with all its edges what it has in the
+    whole graph. Where only some edges were drawn, their sum is scaled up: it has the right mean.
+    """
+
+    into: Tensor
+    """The edges into each node, loops not counted; or the sum of their weights, [N]."""
+    out: Tensor
+    """The same for the edges that start there."""
+    own: Tensor
+    """The weight of each node's entry for itself."""
+
+    @classmethod
+    def of(
+        cls, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None, self_loops: bool = True
+    ) -> Self:
+        """The degrees of all nodes of a graph.
+
+        Args:
+            edge_index (torch.Tensor): Its edges.
+            num_nodes (int): Its nodes.
+            edge_weight (torch.Tensor, optional): The weight of each edge.
+            self_loops (bool): Whether layers add a self loop to each node that has none.
+        """
+        source, target = edge_index
+        weight = torch.ones(source.numel()) if edge_weight is None else edge_weight
+        weight, loop = weight.double(), source == target
+        zeros = torch.zeros(num_nodes, dtype=torch.float64)
+        others = weight.masked_fill(loop, 0.0)
+        own = zeros.index_add(0, target[loop], weight[loop])
+        if self_loops:  # of several that are listed, the last counts
+            own = zeros + 1.0
+            if edge_weight is not None:
+                own[target[loop]] = weight[loop]
+        return cls(zeros.index_add(0, target, others), zeros.index_add(0, source, others), own)
+
+    def take(self, nodes: Tensor) -> Self:
+        """Those of some nodes."""
+        return type(self)(*(values[nodes] for values in self))
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return type(self)(*(values.to(device) for values in self))
 
 
 class Neighbours:
@@ -84,27 +130,22 @@ class Neighbours:
 
     def gcn_weights(self, edge_weight: Tensor | None, whole: Whole | None, dtype: torch.dtype) -> Tensor:
         """GCN's weights, for all runs: of edges with weights, or of a part of a graph."""
-        if whole is not None:
-            return self._gcn_weights_of_part(edge_weight, whole, dtype)
-        return self.union.gcn_weights(dtype) if edge_weight is None else self._weighted_gcn(edge_weight)
-
-    def _weighted_gcn(self, edge_weight: Tensor) -> Tensor:
-        """A self entry has the weight of the self loop that is listed last, or 1."""
-        check_edge_values("edge_weight", edge_weight, "[num_edges]", self.edge_index.size(1))
         target, source, nodes = self.sequences.rows.target, self.sequences.index, self.sequences.num_sources
-        # Behind the last node: the row of traced leftovers, which count for nothing.
-        weight = self.per_entry(edge_weight, 1.0, keep_loops=True).masked_fill(target == nodes, 0.0)
-        scale = inverse_root(weight, target, nodes + 1)
+        if whole is not None:
+            weight = self.drawn_weights(whole, dtype, edge_weight)
+            scale = inverse_root((whole.into + whole.own).to(dtype))
+        elif edge_weight is not None:
+            # Behind the last node: the row of traced leftovers, which count for nothing.
+            weight = self.edge_weights(edge_weight).masked_fill(target == nodes, 0.0)
+            scale = inverse_root(sums_at(weight, target, nodes + 1))
+        else:
+            return self.union.gcn_weights(dtype)
         return (scale[source] * weight * scale[target]).repeat(self.copies)
 
-    def _gcn_weights_of_part(self, edge_weight: Tensor | None, whole: Whole, dtype: torch.dtype) -> Tensor:
-        """With the degrees of the whole graph."""
-        target, source = self.sequences.rows.target, self.sequences.index
-        weight = self.drawn_weights(whole, dtype, edge_weight)
-        degree = (whole.into + whole.own).to(dtype)
-        is_zero = degree == 0
-        scale = degree.masked_fill(is_zero, 1.0).pow(-0.5).masked_fill(is_zero, 0.0)
-        return (scale[source] * weight * scale[target]).repeat(self.copies)
+    def edge_weights(self, edge_weight: Tensor) -> Tensor:
+        """The weight of each entry of one run; a self entry has that of the self loop listed last, or 1."""
+        check_edge_values("edge_weight", edge_weight, "[num_edges]", self.edge_index)
+        return self.per_entry(edge_weight, 1.0, keep_loops=True)
 
     def drawn_weights(self, whole: Whole, dtype: torch.dtype, edge_weight: Tensor | None = None) -> Tensor:
         """The weight of each entry of one run, [E]: a sum over what was drawn has the right mean."""
@@ -113,10 +154,8 @@ class Neighbours:
         if edge_weight is None:
             weight = torch.ones(rows.num_entries, dtype=dtype, device=target.device)
         else:
-            check_edge_values("edge_weight", edge_weight, "[num_edges]", self.edge_index.size(1))
-            weight = self.per_entry(edge_weight, 1.0, keep_loops=True).to(dtype)
-        others = weight.detach().masked_fill(is_own, 0.0)
-        drawn = others.new_zeros(rows.num_rows).index_put((target,), others, accumulate=True)
+            weight = self.edge_weights(edge_weight).to(dtype)
+        drawn = sums_at(weight.detach().masked_fill(is_own, 0.0), target, rows.num_rows)
         factor = (whole.into.to(dtype) / drawn).masked_fill(drawn == 0, 1.0)
         return torch.where(is_own, weight, weight * factor[target])
 
@@ -140,10 +179,14 @@ class Neighbours:
         return total / rows.length().clamp(min=1).to(x.dtype).view(*x.shape[:-1], 1)
 
 
-def inverse_root(weight: Tensor, node: Tensor, num_nodes: int) -> Tensor:
-    """One over the root of the sum of weights at each node, or zero where that is zero, [num_nodes]."""
+def sums_at(weight: Tensor, node: Tensor, num_nodes: int) -> Tensor:
+    """The sum of the weights at each node, [num_nodes]."""
     # By index: on a GPU its sums are deterministic, those of a scatter are not.
-    degree = weight.new_zeros(num_nodes).index_put((node,), weight, accumulate=True)
+    return weight.new_zeros(num_nodes).index_put((node,), weight, accumulate=True)
+
+
+def inverse_root(degree: Tensor) -> Tensor:
+    """One over the root of the degree of each node, or zero where that is zero."""
     is_zero = degree == 0  # masked on both sides: its slope is infinite
     return degree.masked_fill(is_zero, 1.0).pow(-0.5).masked_fill(is_zero, 0.0)
 
@@ -185,6 +228,15 @@ class DeterministicConv(NotScripted, MessagePassing):
         """
         is_plain = isinstance(edge_index, Tensor) and not is_torch_sparse_tensor(edge_index)
         return not is_plain or has_message_hooks(self) or (carried is not None and ops.is_exporting())
+
+    def has_plain(self, x: Tensor | ops.SparseRows, *projections: nn.Module) -> bool:
+        """Whether nobody listens to projections of ``x``, so that their weights can be read instead.
+
+        Those without a size take that of ``x`` first.
+        """
+        for lin in projections:
+            ops.initialize(lin, x)
+        return all(map(ops.is_plain_linear, projections))
 
     def neighbours(
         self, x: Tensor, edge_index: Any, *, add_self_loops: bool = False, heads: int = 1

@@ -8,9 +8,8 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.base import DeterministicConv, Neighbours, inverse_root
+from node2seq.nn.conv.base import DeterministicConv, Neighbours, Whole, inverse_root, sums_at
 from node2seq.nn.conv.edge_inputs import check_edge_values
-from node2seq.nn.conv.whole import Whole
 
 
 class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
@@ -45,10 +44,7 @@ class ChebConv(torch_geometric.nn.ChebConv, DeterministicConv):
         default = lambda_max is None and self.normalization == "sym"
         # PyG counts the degrees of weighted edges at their first node, whichever way messages flow.
         default = default and (edge_weight is None or self.flow == "source_to_target")
-        for lin in self.lins:
-            ops.initialize(lin, x)
-        default = default and all(map(ops.is_plain_linear, self.lins))
-        if not default or self.sends_messages(edge_index, edge_weight):
+        if not self.has_plain(x, *self.lins) or not default or self.sends_messages(edge_index, edge_weight):
             return super().forward(ops.dense(x), edge_index, edge_weight, batch, lambda_max)
         weights = torch.cat([lin.weight for lin in self.lins], dim=-2)  # pyright: ignore[reportCallIssue, reportArgumentType]
         projected = ops.linear(x, weights)
@@ -93,11 +89,11 @@ def _weighted_laplacian(neighbours: Neighbours, edge_weight: Tensor) -> tuple[Te
 
     PyG takes twice the largest weight in L for λ: 2, unless weights are negative.
     """
-    check_edge_values("edge_weight", edge_weight, "[num_edges]", neighbours.edge_index.size(1))
+    check_edge_values("edge_weight", edge_weight, "[num_edges]", neighbours.edge_index)
     sequences = neighbours.sequences
     target, source = sequences.rows.target, sequences.index
     weight = neighbours.per_entry(edge_weight).masked_fill(target == source, 0.0)
-    scale = inverse_root(weight, source, sequences.num_sources)
+    scale = inverse_root(sums_at(weight, source, sequences.num_sources))
     weight = -scale[target] * weight * scale[source]
     largest = torch.cat([weight, weight.new_ones(1)]).max()
     return (weight / largest).repeat(neighbours.copies), 1.0 / largest - 1.0

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch_geometric.nn import Linear
 
@@ -51,14 +50,12 @@ def check_edges(
             if edge_attr is None
             else f"Make the layer with edge_dim={edge_attr.size(-1)}",
         )
-    is_list = isinstance(edge_index, Tensor) and not is_matrix and edge_index.dim() == 2
-    edges = edge_index.size(1) if is_list else None
     for name, given, wanted in (
         ("edge_weight", edge_weight, "[num_edges]"),
         ("edge_attr", edge_attr, "[num_edges, edge_dim]"),
     ):
         if given is not None:
-            check_edge_values(name, given, wanted, edges, edge_index.device if is_list else None)
+            check_edge_values(name, given, wanted, edge_index)
             _check_finite(name, given, validate)
     if edge_attr is not None and lin_edge is not None:
         check_width("edge_attr", edge_attr, lin_edge, "edge_dim")
@@ -100,9 +97,7 @@ def check_edge_order(edge_index: Any, edge_order: Any, order: str) -> Tensor | N
             "the edges of a matrix have an order of their own",
             "Pass edge_index",
         )
-    is_list = isinstance(edge_index, Tensor) and edge_index.dim() == 2
-    edges, device = (edge_index.size(1), edge_index.device) if is_list else (None, None)
-    check_edge_values("edge_order", edge_order, "[num_edges]", edges, device)
+    check_edge_values("edge_order", edge_order, "[num_edges]", edge_index)
     if not ops.is_tracing() and edge_order.is_floating_point():
         first = _HAS_NAN.get(edge_order, None, lambda: edge_order.isnan().nonzero()[:1].view(-1).tolist())
         if first:
@@ -114,18 +109,17 @@ def check_edge_order(edge_index: Any, edge_order: Any, order: str) -> Tensor | N
     return edge_order.detach() if edge_order.requires_grad else edge_order
 
 
-def check_edge_values(
-    name: str, values: Tensor, wanted: str, edges: int | None, device: torch.device | None = None
-) -> None:
+def check_edge_values(name: str, values: Tensor, wanted: str, edge_index: Any) -> None:
     """Raises an error if these are no values of edges.
 
     Args:
         name (str): What they are called.
         values (torch.Tensor): The values.
         wanted (str): Their shape, in words.
-        edges (int, optional): How many edges there are.
-        device (torch.device, optional): Where they are.
+        edge_index: The edges; how many a sparse adjacency has is not looked at.
     """
+    is_list = isinstance(edge_index, Tensor) and not is_sparse(edge_index) and edge_index.dim() == 2
+    edges, device = (edge_index.size(1), edge_index.device) if is_list else (None, None)
     if values.dim() != wanted.count(",") + 1 or (edges is not None and values.size(0) != edges):
         raise Node2SeqError(
             f"{name} has shape {list(values.shape)}",

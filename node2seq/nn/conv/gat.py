@@ -90,9 +90,8 @@ class GATConv(torch_geometric.nn.GATConv, DeterministicConv):
 
     def _of_entries(self, edge_attr: Tensor, neighbours: Neighbours) -> Tensor:
         """What the attributes add to each entry before the softmax, [H * E]."""
-        edges = neighbours.edge_index.size(1)
         edge_attr = edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
-        check_edge_values("edge_attr", edge_attr, "[num_edges, edge_dim]", edges)
+        check_edge_values("edge_attr", edge_attr, "[num_edges, edge_dim]", neighbours.edge_index)
         assert self.lin_edge is not None
         values = ops.apply(self.lin_edge, edge_attr).unflatten(-1, (self.heads, self.out_channels))
         values = neighbours.per_entry((values * self.att_edge).sum(-1).transpose(-2, -1))  # [H, E]

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch_geometric.typing import Adj, OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.base import DeterministicConv
-from node2seq.nn.conv.whole import Whole
+from node2seq.nn.conv.base import DeterministicConv, Whole
 
 
 class GCNConv(torch_geometric.nn.GCNConv, DeterministicConv):

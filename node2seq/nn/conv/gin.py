@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.base import DeterministicConv
+from node2seq.nn.conv.base import DeterministicConv, Whole
 from node2seq.nn.conv.edge_inputs import check_edge_values
-from node2seq.nn.conv.whole import Whole
 
 
 class GINConv(torch_geometric.nn.GINConv, DeterministicConv):
@@ -66,7 +65,7 @@ class GINEConv(torch_geometric.nn.GINEConv, DeterministicConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.GINEConv`, :class:`GCNConv`."""
         if not isinstance(x, Tensor) or edge_attr is None or self.sends_messages(edge_index, edge_attr):
             return super().forward(x, edge_index, edge_attr, size)
-        check_edge_values("edge_attr", edge_attr, "[num_edges, edge_dim]", edge_index.size(1))
+        check_edge_values("edge_attr", edge_attr, "[num_edges, edge_dim]", edge_index)
         attr = edge_attr if self.lin is None else ops.apply(self.lin, edge_attr)
         if attr.dim() > x.dim():  # the first layer of R runs, whose features are the same
             x = x.expand(attr.size(0), *x.shape)

@@ -3,7 +3,8 @@
 What edges carry is checked in :mod:`node2seq.nn.conv.edge_inputs`.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.ops.plan_cache import PlanCache
-from node2seq.options import check_choice
+from node2seq.options import check_choice, check_rules
 
 # A stand-in that nothing is an instance of, where torch_sparse is not installed.
 SparseTensor: Any = _SparseTensor
@@ -38,65 +39,92 @@ _AT_LEAST_ONE = {
 }
 
 
+def is_count(value: Any, least: int = 1) -> bool:
+    """Whether a value is a whole number, and no truth value, from ``least`` up."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_size(value: Any) -> bool:
+    """Whether a value is a number of channels, or -1 for one that the first input tells."""
+    return is_count(value, -1) and value != 0
+
+
 def check_options(
     in_channels: Any, backend: str, threshold: Any, message_passing: dict, **options: Any
 ) -> None:
     """Raises an error if an option of the layer, or one that is for its base class, makes no sense."""
-    for name, meaning in _AT_LEAST_ONE.items():
-        value = options[name]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Node2SeqError(
-                f"{name}={value!r}", f"it is {meaning}, at least 1", "Pass a whole number from 1 up"
-            )
+    for name, choices in CHOICES.items():
+        check_choice(name, options[name], choices)
+    ops.check_backend(backend)
+    _check_sizes(in_channels, options)
+    order, position = options["order"], options["self_position"]
+    decomposed = message_passing.get("decomposed_layers", 1)
+    check_rules(
+        (
+            position == "first" or order == "edge",
+            f"self_position={position!r} with order={order!r}",
+            "this order has a place for the self entry",
+            "Leave it out, or use order='edge'",
+        ),
+        (
+            isinstance(threshold, (int, float)) and threshold == threshold,
+            f"threshold={threshold!r}",
+            "scores are compared with it",
+            "Pass a number, such as 0.0",
+        ),
+        (
+            decomposed == 1,
+            f"decomposed_layers={decomposed!r}",
+            "the order of the neighbours depends on all channels together",
+            "Leave it out",
+        ),
+        (
+            message_passing.pop("aggr", None) is None,
+            "aggr",
+            "the windows of the sorted sequence are combined by readout",
+            "Pass readout instead",
+        ),
+    )
+
+
+def _check_sizes(in_channels: Any, options: Mapping[str, Any]) -> None:
     pair = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels,) * 2
-    if len(pair) != 2 or any(isinstance(c, bool) or not isinstance(c, int) or c < -1 or c == 0 for c in pair):
-        raise Node2SeqError(
+    edge_dim, most = options["edge_dim"], options["max_candidates"]
+    check_rules(
+        *(
+            (
+                is_count(options[name]),
+                f"{name}={options[name]!r}",
+                f"it is {meaning}, at least 1",
+                "Pass a whole number from 1 up",
+            )
+            for name, meaning in _AT_LEAST_ONE.items()
+        ),
+        (
+            len(pair) == 2 and all(map(_is_size, pair)),
             f"in_channels={in_channels!r}",
             "it is the size of each input sample, or one for sources and one for targets",
             "Pass a whole number from 1 up, -1 to take it from the first input, or a tuple of two such",
-        )
-    edge_dim = options["edge_dim"]
-    is_whole = isinstance(edge_dim, int) and not isinstance(edge_dim, bool)
-    if edge_dim is not None and not (is_whole and (edge_dim == -1 or edge_dim > 0)):
-        raise Node2SeqError(
+        ),
+        (
+            edge_dim is None or _is_size(edge_dim),
             f"edge_dim={edge_dim!r}",
             "it is the number of attributes of each edge",
             "Pass a whole number from 1 up, -1 to take it from the first input, or None",
-        )
-    most = options["max_candidates"]
-    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-        raise Node2SeqError(
+        ),
+        (
+            most is None or is_count(most),
             f"max_candidates={most!r}",
             "it is how many nodes further away are looked at for each node",
             "Pass a whole number from 1 up, or None for all of them",
-        )
-    if most is not None and options["hops"] == 1:
-        raise Node2SeqError(
-            f"max_candidates={most} with hops=1", "no nodes further away are looked at", "Pass hops=2 or more"
-        )
-    for name, choices in CHOICES.items():
-        check_choice(name, options[name], choices)
-    if options["self_position"] != "first" and options["order"] != "edge":
-        raise Node2SeqError(
-            f"self_position={options['self_position']!r} with order={options['order']!r}",
-            "this order has a place for the self entry",
-            "Leave it out, or use order='edge'",
-        )
-    ops.check_backend(backend)
-    if not isinstance(threshold, (int, float)) or threshold != threshold:
-        raise Node2SeqError(
-            f"threshold={threshold!r}", "scores are compared with it", "Pass a number, such as 0.0"
-        )
-    if message_passing.get("decomposed_layers", 1) != 1:
-        raise Node2SeqError(
-            f"decomposed_layers={message_passing['decomposed_layers']!r}",
-            "the order of the neighbours depends on all channels together",
-            "Leave it out",
-        )
-    if message_passing.pop("aggr", None) is not None:
-        raise Node2SeqError(
-            "aggr", "the windows of the sorted sequence are combined by readout", "Pass readout instead"
-        )
+        ),
+        (
+            most is None or options["hops"] > 1,
+            f"max_candidates={most} with hops=1",
+            "no nodes further away are looked at",
+            "Pass hops=2 or more",
+        ),
+    )
 
 
 def check_not_traced() -> None:
@@ -393,73 +421,6 @@ def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) 
             f"edge_index has shape {list(edge_index.shape)}",
             "it holds a row of source ids and a row of target ids",
             "Pass shape [2, num_edges]; a list of pairs needs .t().contiguous()",
-        )
-
-
-class RankOptions(NamedTuple):
-    """The options of ranks with their defaults: what another readout has as well."""
-
-    soft: bool | None = None
-    """Whether ranks are soft; by default where the order is learned."""
-    scores: str | None = None
-    """What scores are taken from; by default from projections of their own where ranks are soft."""
-    score_channels: int = 8
-    """The channels of such projections."""
-    temperature: float = 1.0
-    """What scores are divided by."""
-    heads: int = 1
-    """How many orders there are at once."""
-
-
-def complete_ranks(given: RankOptions, readout: str, order: str) -> RankOptions:
-    """The options with what was left open, or an error if they make no sense."""
-    if readout != "ranks":
-        for name, value in given._asdict().items():
-            if value != RankOptions._field_defaults[name]:
-                raise Node2SeqError(
-                    f"{name}={value!r} with readout={readout!r}",
-                    "it is an option of ranks",
-                    "Leave it out, or use readout='ranks'",
-                )
-        return given._replace(soft=False, scores="shared")
-    soft = order == "attention" if given.soft is None else bool(given.soft)
-    scores = ("own" if soft else "shared") if given.scores is None else given.scores
-    check_choice("scores", scores, ("own", "shared"))
-    for name in ("score_channels", "heads"):
-        value = getattr(given, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Node2SeqError(f"{name}={value!r}", "there is at least one", "Pass a whole number from 1 up")
-    temperature: Any = given.temperature
-    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
-        raise Node2SeqError(
-            f"temperature={temperature!r}", "scores are divided by it", "Pass a number above 0, such as 1.0"
-        )
-    _check_ranks(soft, scores, float(temperature), given.heads, order)
-    return RankOptions(soft, scores, given.score_channels, float(temperature), given.heads)
-
-
-def _check_ranks(soft: bool, scores: str, temperature: float, heads: int, order: str) -> None:
-    if soft and order != "attention":
-        raise Node2SeqError(
-            f"soft=True with order={order!r}",
-            "soft ranks are shares by a score that is learned, and this order has none",
-            "Use soft=False, or order='attention'",
-        )
-    if not soft and (scores == "own" or temperature != 1.0):
-        raise Node2SeqError(
-            "scores='own' with soft=False"
-            if scores == "own"
-            else f"temperature={temperature} with soft=False",
-            "no gradient passes through a hard order, so projections of its own would never learn"
-            if scores == "own"
-            else "a hard order is the same at every temperature",
-            "Leave it out, or use soft=True with order='attention'",
-        )
-    if heads > 1 and scores != "own":
-        raise Node2SeqError(
-            f"heads={heads} without scores of their own",
-            "every head would have the same order",
-            "Use soft=True and scores='own', or heads=1",
         )
 
 

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.base import Neighbours
-from node2seq.nn.conv.whole import Whole
+from node2seq.nn.conv.base import Neighbours, Whole
 from node2seq.nn.dropout import make_dropouts
 
 

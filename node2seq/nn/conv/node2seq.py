@@ -16,12 +16,10 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import SequenceMessages
 from node2seq.nn.conv.edge_inputs import check_edge_order, check_edges
 from node2seq.nn.conv.inputs import (
-    RankOptions,
     check_features,
     check_not_traced,
     check_options,
     check_size,
-    complete_ranks,
     entries_of,
     has_message_hooks,
     is_bare,
@@ -29,7 +27,14 @@ from node2seq.nn.conv.inputs import (
     needs_targets,
     sequences_of,
 )
-from node2seq.nn.conv.ranks import RankLayer, Trace
+from node2seq.nn.conv.ranks import (
+    RankOptions,
+    Trace,
+    complete_ranks,
+    convolve_heads,
+    split_heads,
+    threshold_of_heads,
+)
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +54,7 @@ def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-class Node2SeqConv(RankLayer):
+class Node2SeqConv(SequenceMessages):
     r"""The Node2Seq layer from the `"Node2Seq: Towards Trainable Convolutions in Graph Neural Networks"
     <https://arxiv.org/abs/2101.01849>`_ paper: each node sorts its neighbours by attention and runs a 1D
     convolution over the sorted sequence.
@@ -324,12 +329,14 @@ class Node2SeqConv(RankLayer):
             if has_ranks:
                 ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, values[1])
                 given = (query, key, sequences, weight, ranks, edges)
-                out = self._convolve_ranks(*given, dtype, None if is_plain else edge_index)
+                out = convolve_heads(self, self.heads, *given, dtype, None if is_plain else edge_index)
                 ranking = ranks.ranking
             else:
                 ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
                 if is_plain:  # eqs. 5 and 6
-                    out, winner = ops.convolve(key, weight, ranking, self.readout, root, edges, dtype)
+                    out, winner = ops.convolve(
+                        key, weight, ranking, self.readout, root, edges, dtype, return_trace
+                    )
                 else:
                     given = (query, key, weight, ranking, self.readout, edges)
                     out, winner = self.convolve_messages(edge_index, *given)
@@ -378,10 +385,31 @@ class Node2SeqConv(RankLayer):
         edge_attr: OptTensor,
     ) -> ops.Ranks:
         """How much of each neighbour stands at each rank: soft, or all of it at its place in the order."""
-        if self.soft:
-            return self._soft_ranks(x_src, x_dst, query, key, sequences, edges, edge_attr)
-        ranking = self._rank(query, key, sequences, edges, None)
-        return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
+        if not self.soft:
+            ranking = self._rank(query, key, sequences, edges, None)
+            return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
+        heads = self.heads
+        if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
+            query = split_heads(ops.project(self.lin_query, x_dst), heads)
+            key = split_heads(ops.project(self.lin_key, x_src), heads)
+            if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
+                attr = ops.project(self.lin_edge_key, edge_attr)
+                if heads > 1:
+                    attr = attr if attr.dim() == 3 else attr.expand(ops.runs_of(x_src), -1, -1)
+                edges = edges._replace(attr=split_heads(attr, heads))
+        return ops.soft_ranks(
+            query,
+            key,
+            sequences,
+            self.kernel_size,
+            temperature=self.temperature,
+            hops=self.hops,
+            threshold=threshold_of_heads(self.threshold, heads) if self.hops > 1 else 0.0,
+            joint=self.nonlocal_order == "joint",
+            max_candidates=self.max_candidates,
+            edges=edges,
+            backend=self.backend,
+        )
 
     def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
         """What is added for each node's own features, and the bias."""

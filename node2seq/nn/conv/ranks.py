@@ -1,4 +1,4 @@
-"""Where neighbours stand: the trace of a layer, and what ``readout="ranks"`` adds to it, scores and heads."""
+"""Where neighbours stand: the trace of a layer; and of ``readout="ranks"``, its options and heads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import Linear
 from torch_geometric.typing import Adj
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import SequenceMessages
+from node2seq.nn.conv.inputs import is_count
+from node2seq.options import check_choice, check_rules
 
 
 class Trace(NamedTuple):
@@ -60,83 +61,100 @@ class Trace(NamedTuple):
         return cls(ptr, node, score, is_nonlocal, winner, edge, shares)
 
 
-class RankLayer(SequenceMessages):
-    """The base of a layer with ranks: what scores them, and the convolution over them."""
+class RankOptions(NamedTuple):
+    """The options of ranks with their defaults: what another readout has as well."""
 
-    kernel_size: int
-    hops: int
-    threshold: float | Tensor
-    nonlocal_order: str
-    max_candidates: int | None
-    backend: str
-    temperature: float
-    heads: int
-    readout: str
-    lin_query: Linear | None
-    lin_key: Linear | None
-    lin_edge_key: Linear | None
+    soft: bool | None = None
+    """Whether ranks are soft; by default where the order is learned."""
+    scores: str | None = None
+    """What scores are taken from; by default from projections of their own where ranks are soft."""
+    score_channels: int = 8
+    """The channels of such projections."""
+    temperature: float = 1.0
+    """What scores are divided by."""
+    heads: int = 1
+    """How many orders there are at once."""
 
-    def tap_matrices(self) -> Tensor:
-        """One matrix for each tap or rank, [K, D, D]."""
-        raise NotImplementedError
 
-    def _soft_ranks(
-        self,
-        x_src: Tensor,
-        x_dst: Tensor | None,
-        query: Tensor,
-        key: Tensor,
-        sequences: ops.Sequences,
-        edges: ops.EdgeValues | None,
-        edge_attr: Tensor | None,
-    ) -> ops.Ranks:
-        """How much of each neighbour stands at each rank, by scores of their own or by those shared."""
-        heads = self.heads
-        if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
-            query = split_heads(ops.project(self.lin_query, x_dst), heads)
-            key = split_heads(ops.project(self.lin_key, x_src), heads)
-            if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
-                attr = ops.project(self.lin_edge_key, edge_attr)
-                if heads > 1:
-                    attr = attr if attr.dim() == 3 else attr.expand(ops.runs_of(x_src), -1, -1)
-                edges = edges._replace(attr=split_heads(attr, heads))
-        return ops.soft_ranks(
-            query,
-            key,
-            sequences,
-            self.kernel_size,
-            temperature=self.temperature,
-            hops=self.hops,
-            threshold=threshold_of_heads(self.threshold, heads) if self.hops > 1 else 0.0,
-            joint=self.nonlocal_order == "joint",
-            max_candidates=self.max_candidates,
-            edges=edges,
-            backend=self.backend,
-        )
+def complete_ranks(given: RankOptions, readout: str, order: str) -> RankOptions:
+    """The options with what was left open, or an error if they make no sense."""
+    if readout != "ranks":
+        for name, value in given._asdict().items():
+            if value != RankOptions._field_defaults[name]:
+                raise Node2SeqError(
+                    f"{name}={value!r} with readout={readout!r}",
+                    "it is an option of ranks",
+                    "Leave it out, or use readout='ranks'",
+                )
+        return given._replace(soft=False, scores="shared")
+    soft = order == "attention" if given.soft is None else bool(given.soft)
+    scores = ("own" if soft else "shared") if given.scores is None else given.scores
+    check_choice("scores", scores, ("own", "shared"))
+    width, temperature, heads = given.score_channels, given.temperature, given.heads
+    at_least_one = "there is at least one", "Pass a whole number from 1 up"
+    is_number = isinstance(temperature, (int, float))
+    only_soft = "Leave it out, or use soft=True with order='attention'"
+    check_rules(
+        (is_count(width), f"score_channels={width!r}", *at_least_one),
+        (is_count(heads), f"heads={heads!r}", *at_least_one),
+        (
+            is_number and 0 < temperature < float("inf"),
+            f"temperature={temperature!r}",
+            "scores are divided by it",
+            "Pass a number above 0, such as 1.0",
+        ),
+        (
+            not soft or order == "attention",
+            f"soft=True with order={order!r}",
+            "soft ranks are shares by a score that is learned, and this order has none",
+            "Use soft=False, or order='attention'",
+        ),
+        (
+            soft or scores != "own",
+            "scores='own' with soft=False",
+            "no gradient passes through a hard order, so projections of its own would never learn",
+            only_soft,
+        ),
+        (
+            soft or temperature == 1.0,
+            f"temperature={temperature} with soft=False",
+            "a hard order is the same at every temperature",
+            only_soft,
+        ),
+        (
+            heads == 1 or scores == "own",
+            f"heads={heads} without scores of their own",
+            "every head would have the same order",
+            "Use soft=True and scores='own', or heads=1",
+        ),
+    )
+    return RankOptions(soft, scores, width, float(temperature), heads)
 
-    def _convolve_ranks(
-        self,
-        query: Tensor,
-        key: Tensor,
-        sequences: ops.Sequences,
-        weight: Tensor,
-        ranks: ops.Ranks,
-        edges: ops.EdgeValues | None,
-        dtype: torch.dtype,
-        edge_index: Adj | None,
-    ) -> Tensor:
-        """A matrix for each rank and one for the mean, of each head; by messages with an edge index."""
-        heads, runs = self.heads, key.shape[:-2].numel()
-        weight = taps_of_heads(weight, heads, runs)
-        if edge_index is not None:
-            given = (query, key, sequences, weight, ranks, heads, edges)
-            out = self.convolve_ranks_by_messages(edge_index, *given)
-            graphs = [runs * heads] if heads > 1 or key.dim() == 3 else []
-            out = out.view(*graphs, query.size(-2), weight.size(-1))
-        else:
-            edges = None if edges is None else edges_of_heads(edges, heads, runs)
-            out = ops.convolve_ranks(for_heads(key, heads), weight, ranks, edges, dtype)
-        return join_heads(out, heads, key.dim() == 3)
+
+def convolve_heads(
+    layer: SequenceMessages,
+    heads: int,
+    query: Tensor,
+    key: Tensor,
+    sequences: ops.Sequences,
+    weight: Tensor,
+    ranks: ops.Ranks,
+    edges: ops.EdgeValues | None,
+    dtype: torch.dtype,
+    edge_index: Adj | None,
+) -> Tensor:
+    """A matrix for each rank and one for the mean, of each head; by messages with an edge index."""
+    runs = key.shape[:-2].numel()
+    weight = taps_of_heads(weight, heads, runs)
+    if edge_index is not None:
+        given = (query, key, sequences, weight, ranks, heads, edges)
+        out = layer.convolve_ranks_by_messages(edge_index, *given)
+        graphs = [runs * heads] if heads > 1 or key.dim() == 3 else []
+        out = out.view(*graphs, query.size(-2), weight.size(-1))
+    else:
+        edges = None if edges is None else edges_of_heads(edges, heads, runs)
+        out = ops.convolve_ranks(for_heads(key, heads), weight, ranks, edges, dtype)
+    return join_heads(out, heads, key.dim() == 3)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -201,7 +219,7 @@ def recorded(model: nn.Module) -> Iterator[dict[str, Call]]:
     calls: dict[str, Call] = {}
     handles = []
     for name, module in model.named_modules():
-        if isinstance(module, RankLayer):
+        if isinstance(module, SequenceMessages):
             handles.append(module.register_forward_pre_hook(_ask_for_trace, with_kwargs=True))
             handles.append(module.register_forward_hook(_keeper(calls, name), with_kwargs=True))
     try:
@@ -235,11 +253,11 @@ def _keeper(calls: dict[str, Call], name: str) -> Any:
 
 
 @torch.no_grad()
-def learned_matrices(conv: RankLayer, most: int) -> list[tuple[str, list[list[float]]]]:
+def learned_matrices(conv: Any, most: int) -> list[tuple[str, list[list[float]]]]:
     """The title and the values of each matrix of a layer: rows are channels read.
 
     Args:
-        conv (RankLayer): The layer.
+        conv (Node2SeqConv): The layer.
         most (int): A matrix of more rows or columns is given in blocks: the strongest value of each.
     """
     found = []

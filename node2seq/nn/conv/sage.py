@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 
 import torch_geometric.nn
 from torch import Tensor
-from torch_geometric.nn import Linear
 from torch_geometric.typing import OptPairTensor
 
 from node2seq import ops
@@ -31,17 +30,12 @@ class SAGEConv(torch_geometric.nn.SAGEConv, DeterministicConv):
         """Runs the forward pass of the module; see :class:`torch_geometric.nn.SAGEConv`."""
         is_matrix = isinstance(x, (Tensor, ops.SparseRows))
         default = self.aggr == "mean" and not self.project and not self.normalize
-        if is_matrix:
-            for lin in self._projections():
-                ops.initialize(lin, x)
-        default = default and all(map(ops.is_plain_linear, self._projections()))
-        if not is_matrix or not default or self.sends_messages(edge_index):
+        projections = [self.lin_l, self.lin_r] if self.root_weight else [self.lin_l]
+        is_plain = is_matrix and self.has_plain(x, *projections)
+        if not is_plain or not default or self.sends_messages(edge_index):
             return super().forward(ops.dense(x) if is_matrix else x, edge_index, size)
         values = ops.linear(x, self.lin_l.weight)
         out = self.neighbours(values, edge_index).mean(values)
         if self.root_weight:
             out = out + ops.linear(x, self.lin_r.weight)
         return ops.add_bias(out, self.lin_l.bias)
-
-    def _projections(self) -> list[Linear]:
-        return [self.lin_l, self.lin_r] if self.root_weight else [self.lin_l]

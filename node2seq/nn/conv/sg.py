@@ -7,8 +7,7 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from node2seq import ops
-from node2seq.nn.conv.base import DeterministicConv
-from node2seq.nn.conv.whole import Whole
+from node2seq.nn.conv.base import DeterministicConv, Whole
 
 
 class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
@@ -31,9 +30,7 @@ class SGConv(torch_geometric.nn.SGConv, DeterministicConv):
         self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None, *, whole: Whole | None = None
     ) -> Tensor:
         """Runs the forward pass of the module; see :class:`GCNConv`."""
-        ops.initialize(self.lin, x)
-        is_plain = ops.is_plain_linear(self.lin)
-        if self.cached or not is_plain or self.sends_messages(edge_index, edge_weight):
+        if not self.has_plain(x, self.lin) or self.cached or self.sends_messages(edge_index, edge_weight):
             return super().forward(ops.dense(x), edge_index, edge_weight)
         x = ops.linear(x, self.lin.weight)
         neighbours = self.neighbours(x, edge_index, add_self_loops=self.add_self_loops)

@@ -1,4 +1,4 @@
-"""What networks have in common: edges, options, smoothed predictions, and what those of three layers have."""
+"""What networks have in common: edges, options, smoothed predictions, and how far they read."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -14,19 +14,18 @@ from torch_geometric.nn.inits import reset
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.base import Neighbours, NotScripted
+from node2seq.nn.conv.base import Neighbours, NotScripted, Whole
 from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.gat import GATConv
 from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.gin import GINConv, GINEConv
-from node2seq.nn.conv.inputs import has_message_hooks
+from node2seq.nn.conv.inputs import has_message_hooks, is_count
 from node2seq.nn.conv.lgcl import LGCL
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sg import SGConv
-from node2seq.nn.conv.whole import Whole
 from node2seq.nn.dropout import make_dropouts
-from node2seq.options import build
+from node2seq.options import build, check_rules
 
 # What networks take of the options of ``readout="ranks"`` and ``order="edge"``.
 OF_RANKS = ("soft", "scores", "score_channels", "temperature", "self_position")
@@ -273,10 +272,10 @@ class Network(NotScripted):
         return Edges(edge_index, edge_weight, edge_attr, edge_order, whole)
 
     def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
-        return F.relu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges))
+        return F.relu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges, n_id))
 
     def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
-        return convolve(self.convs[1], self.dropouts[1](self._embed(x, edges, n_id), n_id), edges)
+        return convolve(self.convs[1], self.dropouts[1](self._embed(x, edges, n_id), n_id), edges, n_id)
 
 
 def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Module:
@@ -326,18 +325,20 @@ class Smoothing(nn.Module):
     """
 
     def __init__(self, steps: int, teleport: float, *, backend: str = "auto") -> None:
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-            raise Node2SeqError(
+        check_rules(
+            (
+                is_count(steps, least=0),
                 f"smoothing={steps!r}",
                 "it is how often predictions are spread over the graph",
                 "Pass a whole number from 0 up",
-            )
-        if not 0.0 <= teleport <= 1.0:
-            raise Node2SeqError(
+            ),
+            (
+                0.0 <= teleport <= 1.0,
                 f"teleport={teleport!r}",
                 "it is the share of a node's own prediction",
                 "Pass a number from 0 to 1",
-            )
+            ),
+        )
         ops.check_backend(backend)
         super().__init__()
         self.steps = steps
@@ -420,56 +421,6 @@ class Spread(nn.Module):
         """The weighted sums of the neighbours' values, in the shape of ``x``."""
         neighbours = Neighbours(x, edge_index, add_self_loops=True, backend=self.backend)
         return neighbours.sum(x, neighbours.gcn_weights(edge_weight, whole, x.dtype))
-
-
-class ThreeLayers(Network):
-    """Two GCN layers, and at ``position`` 1, 2 or 3 the layer that a subclass makes in ``_make_special``."""
-
-    position: int = 2
-    conv_scale: float
-
-    def _make_convs(self, options: Any, **shared: Any) -> nn.ModuleList:
-        hidden = self.hidden_channels
-        joined = 2 * hidden if options.skip == "concat" else hidden
-        widths = [(self.in_channels, hidden), (hidden, hidden), (joined, self.out_channels)]
-        return nn.ModuleList(
-            self._make_special(options, *pair, **shared)
-            if place == self.position
-            else GCNConv(*pair, backend=options.backend, **shared)
-            for place, pair in enumerate(widths, 1)
-        )
-
-    def _make_special(self, options: Any, width_in: int, width_out: int, **shared: Any) -> nn.Module:
-        raise NotImplementedError
-
-    def _special_layers(self) -> list[nn.Module]:
-        return [self.convs[self.position - 1]]
-
-    def _scale_convolution(self) -> None:
-        for conv in self._special_layers():
-            if isinstance(conv, Node2SeqConv):
-                with torch.no_grad():
-                    conv.weight.mul_(self.conv_scale)
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
-        super().reset_parameters()
-        self._scale_convolution()
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """The Node2Seq layer's parameters (or those of what stands in its place), and all others."""
-        special = [parameter for conv in self._special_layers() for parameter in conv.parameters()]
-        ids = set(map(id, special))
-        return {"node2seq": special, "other": [p for p in self.parameters() if id(p) not in ids]}
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        # Networks of before there was Node2SeqPlus were saved with a dropout of nodes, whatever they dropped.
-        if "node_drop" not in self._modules:
-            for name in ("seed", "step"):
-                state_dict.pop(f"{prefix}node_drop.{name}", None)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 def graph_layers(model: nn.Module) -> list[nn.Module]:

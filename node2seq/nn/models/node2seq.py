@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from node2seq.nn.conv.gcn import GCNConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import OF_RANKS, Edges, ThreeLayers, convolve
+from node2seq.nn.models.network import OF_RANKS, Edges, Network, convolve
 
 ACTIVATIONS = {"relu": F.relu, "elu": F.elu, "none": lambda x: x}
 # The options that the layer takes by the same names, besides the backend.
@@ -65,7 +66,7 @@ class Node2SeqOptions:
     )
 
 
-class Node2Seq(ThreeLayers):
+class Node2Seq(Network):
     r"""The network of the `"Node2Seq: Towards Trainable Convolutions in Graph Neural Networks"
     <https://arxiv.org/abs/2101.01849>`_ paper: one Node2Seq layer and two GCN layers, the outputs of the
     first two combined before the third.
@@ -118,16 +119,59 @@ class Node2Seq(ThreeLayers):
     Options = Node2SeqOptions
     reads_sparse_rows = True
     carried = ("edge_weight", "edge_attr", "edge_order")
+    position: int = 2
     activation: str
+    conv_scale: float
 
     def _make_layers(self, options: Any) -> None:
         self.convs = self._make_convs(options)
         self.dropouts = make_dropouts(options.input_dropout, options.dropout, options.dropout)
         self._scale_convolution()
 
+    def _make_convs(self, options: Any, **shared: Any) -> nn.ModuleList:
+        """Two GCN layers, and at ``position`` the layer that ``_make_special`` makes."""
+        hidden = self.hidden_channels
+        joined = 2 * hidden if options.skip == "concat" else hidden
+        widths = [(self.in_channels, hidden), (hidden, hidden), (joined, self.out_channels)]
+        return nn.ModuleList(
+            self._make_special(options, *pair, **shared)
+            if place == self.position
+            else GCNConv(*pair, backend=options.backend, **shared)
+            for place, pair in enumerate(widths, 1)
+        )
+
     def _make_special(self, options: Any, width_in: int, width_out: int, **shared: Any) -> nn.Module:
         own = {name: getattr(options, name) for name in (*OF_LAYER, "backend")}
         return Node2SeqConv(width_in, width_out, edge_dim=self.edge_dim, **own, **shared)
+
+    def _special_layers(self) -> list[nn.Module]:
+        return [self.convs[self.position - 1]]
+
+    def _scale_convolution(self) -> None:
+        for conv in self._special_layers():
+            if isinstance(conv, Node2SeqConv):
+                with torch.no_grad():
+                    conv.weight.mul_(self.conv_scale)
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters, and the seeds of the dropouts, anew."""
+        super().reset_parameters()
+        self._scale_convolution()
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """The Node2Seq layer's parameters (or those of what stands in its place), and all others."""
+        special = [parameter for conv in self._special_layers() for parameter in conv.parameters()]
+        ids = set(map(id, special))
+        return {"node2seq": special, "other": [p for p in self.parameters() if id(p) not in ids]}
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        # Networks of before there was Node2SeqPlus were saved with a dropout of nodes, whatever they dropped.
+        if "node_drop" not in self._modules:
+            for name in ("seed", "step"):
+                state_dict.pop(f"{prefix}node_drop.{name}", None)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def _drop_input(self, x: Tensor, n_id: Tensor | None) -> Tensor:
         return self.dropouts[0](x, n_id)

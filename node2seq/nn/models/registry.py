@@ -5,13 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.cheby import Cheby
-from node2seq.nn.models.gat import GAT
-from node2seq.nn.models.gcn import GCN
-from node2seq.nn.models.gcn_star import GCNStar
-from node2seq.nn.models.gin import GIN
-from node2seq.nn.models.lgcn import LGCN
-from node2seq.nn.models.mlp import MLP
+from node2seq.nn.models.baselines import GAT, GCN, GIN, LGCN, MLP, SGC, Cheby, GCNStar
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.node2seq import Node2Seq
 from node2seq.nn.models.node2seq_plus import Node2SeqPlus
@@ -22,7 +16,6 @@ from node2seq.nn.models.residual import (
     ResidualPNA,
     ResidualSAGE,
 )
-from node2seq.nn.models.sgc import SGC
 from node2seq.options import build, suggestion
 
 MODELS: dict[str, type[Network]] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,9 +45,9 @@ def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
         return reference.rank(scores, order_of_ties, sequences)
     rows, ties = sequences.rows, order_of_ties.numel().bit_length()
     if rows.num_entries <= _FEW_ENTRIES and rows.num_rows.bit_length() + 32 + ties < 64:
-        packed = _rows_and_scores(scores, sequences) << ties
+        packed = (rows.target << 32).sub_(_ascending(scores)) << ties
         return packed.add_(order_of_ties[sequences.index]).argsort()
-    packed = _descending(scores).long() << 32 | order_of_ties[sequences.index]
+    packed = (~_ascending(scores)).long() << 32 | order_of_ties[sequences.index]
     order = torch.empty_like(sequences.index)
     ptr = rows.ptr
     for members, _, width in rows.groups:
@@ -65,27 +68,40 @@ def score_and_rank(
 
     On a CPU it is seen whether scores tie at all before it is asked who goes first there.
     """
-    scores, rows, order = score(query, key, sequences), sequences.rows, None
-    if not key.is_cuda and scores.dtype == torch.float32 and rows.num_entries <= _FEW_ENTRIES:
-        packed, order = _rows_and_scores(scores, sequences).sort()
-        if bool((packed[1:] == packed[:-1]).any()):
-            order = None
+    scores = score(query, key, sequences)
+    order = _rank_few(scores, sequences)
     if order is None:
         order = rank(scores, precedence((key * key).sum(-1)), sequences)
     ranked = sequences.reorder(order)
     return Ranking(sequences, ranked, lambda: Positions(ranked.index, scores[order], order))
 
 
-def _descending(scores: Tensor) -> Tensor:
-    """Integers that grow as scores fall, int32.
+def _rank_few(scores: Tensor, sequences: Sequences) -> Tensor | None:
+    """The order of few entries on a CPU, or nothing where scores tie.
 
-    Float bits keep their order as integers once the negative ones are mirrored; the complement sorts
-    descending. Adding zero first turns −0.0 into +0.0, which it equals.
+    Row, score and entry are one number, so that numbers are sorted and not their places. The rows stand in
+    order already, which NumPy's stable sort makes use of: 2,750 entries in 19 µs, PyTorch's in 43 to 100.
     """
-    bits = (scores + 0.0).view(torch.int32)
-    return ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    rows, entries = sequences.rows, sequences.rows.num_entries
+    bits = entries.bit_length()
+    if scores.is_cuda or scores.dtype != torch.float32 or not 0 < entries <= _FEW_ENTRIES:
+        return None
+    if rows.num_rows.bit_length() + 32 + bits > 63:
+        return None
+    if "eager places" not in sequences.plans:
+        sequences.plans["eager places"] = (rows.target.numpy() << 32 + bits) + np.arange(entries)
+    packed = sequences.plans["eager places"] - (_ascending(scores.numpy()).astype(np.int64) << bits)
+    packed.sort(kind="stable")
+    order = torch.from_numpy(packed & ((1 << bits) - 1))
+    packed >>= bits
+    return None if (packed[1:] == packed[:-1]).any() else order
 
 
-def _rows_and_scores(scores: Tensor, sequences: Sequences) -> Tensor:
-    """Integers that sort by row, then by score descending; those of different scores differ."""
-    return (sequences.rows.target << 32).add_(_descending(scores)).add_(2**31)
+def _ascending(scores: Any) -> Any:
+    """Integers that grow with the scores, int32; of a tensor or an array.
+
+    Float bits keep their order as integers once the negative ones are mirrored. Adding zero first turns −0.0
+    into +0.0, which it equals.
+    """
+    bits = (scores + 0.0).view(torch.int32 if isinstance(scores, Tensor) else np.int32)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)

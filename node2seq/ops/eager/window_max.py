@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from node2seq.ops.eager.few_windows import convolve_few, few_windows_of
 from node2seq.ops.sequences import Sequences, multiply
 
 # Window sums of one block are read right after they are written: 2^14 rows of 64 floats stay in a CPU's L2.
@@ -20,9 +21,17 @@ _WINDOWS_PER_BLOCK_GPU = 2**20
 _FEW_WINDOWS = 16
 
 
-def convolve_max(x: Tensor, weight: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor]:
-    """Equations 5 and 6 with the largest window per channel; see :func:`reference.convolve_max`."""
+def convolve_max(
+    x: Tensor, weight: Tensor, sequences: Sequences, *, with_winner: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Equations 5 and 6 with the largest window per channel; see :func:`reference.convolve_max`.
+
+    Winners that nobody asks for are left out where that is quicker.
+    """
     kernel_size, channels = weight.size(-3), weight.size(-1)
+    windows = few_windows_of(sequences, kernel_size)
+    if windows is not None:
+        return convolve_few(x, weight, sequences, windows, "max", with_winner)
     taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
     projected = multiply(x, taps).view(-1, kernel_size, channels)
     return _WindowMax.apply(projected, sequences)  # pyright: ignore[reportReturnType]

@@ -10,15 +10,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.eager.aggregate import bag_sum, split_bags, split_bags_once
+from node2seq.ops.eager.few_windows import convolve_few, few_windows_of
 from node2seq.ops.sequences import Sequences, multiply
 
 
-def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences) -> Tensor:
-    """Equations 5 and 6 with the sum over windows; see :func:`reference.convolve_sum`."""
+def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences, *, is_mean: bool = False) -> Tensor:
+    """Equations 5 and 6 with the sum over windows, or their mean; see :func:`reference.convolve_sum`."""
     kernel_size, channels = weight.size(-3), weight.size(-1)
+    windows = few_windows_of(sequences, kernel_size)
+    if windows is not None:
+        return convolve_few(x, weight, sequences, windows, "mean" if is_mean else "sum")[0]
     summed = _WindowSum.apply(x, sequences, kernel_size)
     taps = weight.reshape(*weight.shape[:-3], kernel_size * x.size(-1), channels)
-    return multiply(summed.flatten(1), taps)  # pyright: ignore[reportAttributeAccessIssue]
+    out = multiply(summed.flatten(1), taps)  # pyright: ignore[reportAttributeAccessIssue]
+    return out / sequences.rows.windows(kernel_size)[:, None] if is_mean else out
 
 
 class _WindowSum(torch.autograd.Function):

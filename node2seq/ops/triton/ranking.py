@@ -30,8 +30,7 @@ def score_and_rank(
     key = plain(given)
     query = key if is_shared else plain(query.detach())
     if then is not None and then.readout != "max" and fits(plan.work, then.kernel_size, key.size(-1)):
-        # Without own features in the same product, means are divided after it.
-        sums = Sums(then.readout == "mean" and then.with_root, then.with_root, then.dtype)
+        sums = Sums(then.readout == "mean", then.with_root, then.dtype)
         layout = TapSums(plan, given, sums, *scored_window_sum(query, key, plan, then.kernel_size, sums))
     else:
         layout = _rank_rows(query, key, sequences)

@@ -1,22 +1,45 @@
 """Graphs drawn at random: each family has the trait that it is named for."""
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from node2seq.data import families
-from node2seq.data.families import FAMILIES
 from node2seq.errors import Node2SeqError
 
+FAMILIES = (
+    "grid",
+    "heterophilous",
+    "hubs",
+    "words",
+    "text",
+    "topics",
+    "many-classes",
+    "no-features",
+    "noisy",
+    "unscaled",
+    "unequal",
+)
 
-def draw_graph(*args: Any) -> Any:
-    """Untyped, because the parts of a graph may be missing in general."""
-    return families.draw_graph(*args)
+
+@pytest.fixture(scope="module")
+def families(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("families")
+
+
+@pytest.fixture(scope="module")
+def draw_graph(families: ModuleType) -> Callable[..., Any]:
+    return families.draw_graph
+
+
+def test_every_family_is_tested(families: ModuleType):
+    assert tuple(families.FAMILIES) == FAMILIES
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_seed_gives_one_undirected_graph(family):
+def test_a_seed_gives_one_undirected_graph(draw_graph: Callable[..., Any], family: str):
     graph, again, other = (draw_graph(family, 300, seed) for seed in (1, 1, 2))
     assert graph.is_undirected()
     assert not graph.has_self_loops()
@@ -27,7 +50,7 @@ def test_a_seed_gives_one_undirected_graph(family):
     assert not torch.equal(graph.edge_index, other.edge_index) or not torch.equal(graph.y, other.y)
 
 
-def test_a_cell_shows_the_mines_around_it():
+def test_a_cell_shows_the_mines_around_it(draw_graph: Callable[..., Any]):
     graph = draw_graph("grid", 400)
     degree = torch.bincount(graph.edge_index[1])
     assert sorted(degree.unique().tolist()) == [3, 5, 8]
@@ -40,7 +63,7 @@ def test_a_cell_shows_the_mines_around_it():
     assert 0.1 < graph.y.float().mean() < 0.3
 
 
-def test_neighbours_are_alike_where_the_family_says_so():
+def test_neighbours_are_alike_where_the_family_says_so(draw_graph: Callable[..., Any]):
     def alike(family: str) -> float:
         graph = draw_graph(family)
         return (graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).float().mean().item()
@@ -49,7 +72,7 @@ def test_neighbours_are_alike_where_the_family_says_so():
     assert alike("words") > 0.7
 
 
-def test_other_traits():
+def test_other_traits(draw_graph: Callable[..., Any]):
     hubs = torch.bincount(draw_graph("hubs").edge_index[1])
     assert hubs.max() > 15 * hubs.float().mean()
     assert draw_graph("many-classes").y.unique().numel() == 40
@@ -57,6 +80,6 @@ def test_other_traits():
     assert (draw_graph("words").x != 0).float().mean() < 0.05
 
 
-def test_an_unknown_family_is_named():
+def test_an_unknown_family_is_named(draw_graph: Callable[..., Any]):
     with pytest.raises(Node2SeqError, match="family='gird'"):
         draw_graph("gird")

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+import order_tasks
 import pytest
 import torch
+from order_tasks import TASKS
 
-from node2seq.data import order_tasks
-from node2seq.data.order_tasks import TASKS
 from node2seq.errors import Node2SeqError
 
 

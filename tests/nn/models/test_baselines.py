@@ -1,8 +1,8 @@
-"""How wide the layers of LGCN are."""
+"""The networks that Node2Seq is compared with: how wide the layers of LGCN are."""
 
 from __future__ import annotations
 
-from node2seq.nn.models.lgcn import LGCN
+from node2seq.nn.models.baselines import LGCN
 
 
 def test_widths_grow_by_what_each_layer_adds() -> None:

@@ -1,0 +1,34 @@
+"""Tables for a terminal. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+
+def make_table(
+    header: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    *,
+    words: Collection[str] = (),
+    unbroken: Collection[str] = (),
+    **style: Any,
+) -> Table:
+    """A table of figures, which are aligned to the right.
+
+    Args:
+        header: The titles of the columns.
+        lines: The cells.
+        words: The columns that hold words instead.
+        unbroken: The columns whose cells are not broken where space is short.
+        **style: See :class:`rich.table.Table`.
+    """
+    table = Table(**style)
+    for name in header:
+        side, longest = "left" if name in words else "right", max(map(len, name.split()), default=0)
+        table.add_column(name, justify=side, no_wrap=name in unbroken, min_width=longest)
+    for line in lines:
+        table.add_row(*line)
+    return table
