@@ -11,19 +11,19 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from node2seq.cli.commands import echo, step_teller
+from node2seq.cli.commands import echo, import_rich, step_teller
 from node2seq.cli.flags import TuneFlags
 from node2seq.cli.settings import checked, checked_metric, lasting, source_of, standardized
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.recipes import default_model
-from node2seq.search.bayes import Bayes, journal_file
+from node2seq.search.bayes import Bayes, journal_files
 from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving
 from node2seq.search.report import write_summary
 from node2seq.search.session import Request, SearchResult, run
 from node2seq.search.settings import SearchSettings, parse_seeds
-from node2seq.search.table import add_search
+from node2seq.search.trials import add_search
 from node2seq.storage import locked, make_folder, remove_unused
 
 SAMPLERS = ("bayes", "halving")
@@ -69,7 +69,7 @@ def tune(flags: TuneFlags) -> None:
                 add_search(flags.table, flags.space, found.trials)
     except Exception:
         if is_new:  # a folder without a training is of no use
-            remove_unused(folder, [journal_file(request.out).name])
+            remove_unused(folder, [file.name for file in journal_files(request.out)])
         raise
     except KeyboardInterrupt as stop:
         kept = " Finished trainings are kept; run the same command to resume."
@@ -107,7 +107,8 @@ def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[SearchProgress], Non
     if quiet:
         yield lambda _: None, None
     else:
-        with _bar() if sys.stdout.isatty() else _lines() as both:
+        rich = import_rich() if sys.stdout.isatty() else None
+        with _lines() if rich is None else _bar(rich.progress) as both:
             yield both
 
 
@@ -146,16 +147,10 @@ def _in_words(standing: SearchProgress) -> str:
 
 
 @contextmanager
-def _bar() -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
-    try:
-        from rich.progress import BarColumn, Progress, TextColumn
-    except ModuleNotFoundError:  # a search runs without the command line's extra, too
-        with _lines() as both:
-            yield both
-        return
-    texts = ("{task.fields[best]}", "{task.fields[left]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), *map(TextColumn, texts))
-    with Progress(*columns) as bar:
+def _bar(rich: Any) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
+    """The same with a bar of the package ``rich.progress``."""
+    title, *texts = map(rich.TextColumn, ("{task.description}", "{task.fields[best]}", "{task.fields[left]}"))
+    with rich.Progress(title, rich.BarColumn(), *texts) as bar:
         task = bar.add_task("preparing", total=1.0, best="", left="")
 
         def say(line: str) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from filelock import FileLock
+
 from node2seq.errors import Node2SeqError
 from node2seq.search.evaluate import Evaluator
 from node2seq.search.settings import SearchSettings
@@ -77,38 +79,16 @@ def search_with_optuna(
             # It lies outside of the space, and the sampler does not know it.
             evaluator.train([start], settings.seeds)
         while generation:
-            _train(generation, settings, evaluator, study)
+            study.train(generation)
             study.finished()  # what other processes found meanwhile
             generation = study.generation() or study.unfinished()
         has_results = not start.accuracies.keys().isdisjoint(settings.final_seeds)
         with study.workers.finishing(has_results) as ours:
-            if study.is_awaited or not ours:
+            if study.running() or not ours:
                 raise OthersFinish
             pool = study.finished()
             evaluator.train([start], settings.seeds)
             return evaluator.train_finalists(pool, start, settings)
-
-
-def _train(generation: Generation, settings: Bayes, evaluator: Evaluator, study: _OptunaStudy) -> None:
-    from optuna.trial import TrialState
-
-    trial = generation[0][0]
-    about = "the default" if trial.number == 0 else f"{len(generation)} settings"
-    evaluator.say(f"{trial.stage} of {settings.trials}: {about}, on {len(settings.seeds)} splits")
-    asked = {trial.number: question for trial, question in generation}
-
-    def prune(trial: Trial, epoch: int, mean: float) -> bool:
-        asked[trial.number].report(mean, epoch)
-        return bool(asked[trial.number].should_prune())  # numpy's otherwise
-
-    evaluator.train([trial for trial, _ in generation], settings.seeds, prune)
-    for trial, question in generation:
-        study.publish(trial, question)
-        # One that failed counts as cut short, so that the sampler keeps away from it.
-        if math.isfinite(value := trial.mean(settings.seeds)):
-            study.study.tell(question, value)
-        else:
-            study.study.tell(question, state=TrialState.PRUNED)
 
 
 class _OptunaStudy:
@@ -118,6 +98,7 @@ class _OptunaStudy:
         self, settings: Bayes, start: Settings, evaluator: Evaluator, url: str | None = None
     ) -> None:
         self.settings, self.space, self.evaluator = settings, evaluator.space, evaluator
+        self._states = import_optuna().trial.TrialState
         space = self.space
         self.ranges = {name: _distribution(known) for name, known in space.ranges.items()}
         self.study, self._is_new, self.workers = _open_study(evaluator.trials, url)
@@ -158,30 +139,41 @@ class _OptunaStudy:
                     trial.pruned |= one.user_attrs["pruned"]
         return found
 
-    def publish(self, trial: Trial, question: optuna.trial.Trial) -> None:
-        """Tell other processes what became of a trial."""
-        results = {str(seed): (value, trial.epochs[seed]) for seed, value in trial.accuracies.items()}
-        question.set_user_attr("results", results)
-        question.set_user_attr("pruned", trial.pruned)
+    def train(self, generation: Generation) -> None:
+        """Train trials, and tell the sampler and other processes what became of them."""
+        trial, settings = generation[0][0], self.settings
+        about = "the default" if trial.number == 0 else f"{len(generation)} settings"
+        self.evaluator.say(f"{trial.stage} of {settings.trials}: {about}, on {len(settings.seeds)} splits")
+        asked = {trial.number: question for trial, question in generation}
+
+        def prune(trial: Trial, epoch: int, mean: float) -> bool:
+            asked[trial.number].report(mean, epoch)
+            return bool(asked[trial.number].should_prune())  # numpy's otherwise
+
+        self.evaluator.train([trial for trial, _ in generation], settings.seeds, prune)
+        for trial, question in generation:
+            results = {str(seed): (value, trial.epochs[seed]) for seed, value in trial.accuracies.items()}
+            question.set_user_attr("results", results)
+            question.set_user_attr("pruned", trial.pruned)
+            # One that failed counts as cut short, so that the sampler keeps away from it.
+            if math.isfinite(value := trial.mean(settings.seeds)):
+                self.study.tell(question, value)
+            else:
+                self.study.tell(question, state=self._states.PRUNED)
 
     def _trials(self, *states: str) -> list[Any]:
-        from optuna.trial import TrialState
+        return self.study.get_trials(deepcopy=False, states=tuple(self._states[name] for name in states))
 
-        return self.study.get_trials(deepcopy=False, states=tuple(TrialState[name] for name in states))
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether another process still trains."""
-        return bool(self._trials("RUNNING"))
+    def running(self) -> list[Any]:
+        """What is being trained, here or in another process."""
+        return self._trials("RUNNING")
 
     def unfinished(self) -> Generation:
         """The trials that a killed process had asked for, asked for again."""
-        from optuna.trial import TrialState
-
         taken = 0
-        for one in lost_trials(lambda: self._trials("RUNNING"), self.workers):
+        for one in lost_trials(self.running, self.workers):
             with suppress(ValueError, RuntimeError):  # another process may be faster
-                self.study.tell(one.number, state=TrialState.FAIL)
+                self.study.tell(one.number, state=self._states.FAIL)
                 self.study.enqueue_trial(one.params)
                 taken += 1
         asked = (self._ask("taken up") for _ in range(taken))
@@ -189,8 +181,8 @@ class _OptunaStudy:
 
     def generation(self) -> Generation:
         """As many new trials as one program takes, or as are left; at first the start alone."""
-        done, elsewhere = (len(self._trials(*states)) for states in (("COMPLETE", "PRUNED"), ("RUNNING",)))
-        left = self.settings.trials - done - elsewhere
+        done = len(self._trials("COMPLETE", "PRUNED"))
+        left = self.settings.trials - done - len(self.running())
         found: Generation = []
         shape: Settings = {}
         if done == 1:  # the second generation has the shapes of the start
@@ -208,13 +200,11 @@ class _OptunaStudy:
 
     def _ask(self, stage: str) -> tuple[Trial, optuna.trial.Trial] | None:
         """A new trial, or None if other processes have asked for the last ones."""
-        from optuna.trial import TrialState
-
         question = self.study.ask(self.ranges)
         question.set_user_attr("worker", self.workers.id)
         before = self._trials("COMPLETE", "PRUNED", "RUNNING")
         if sum(one.number < question.number for one in before) >= self.settings.trials:
-            self.study.tell(question, state=TrialState.FAIL)
+            self.study.tell(question, state=self._states.FAIL)
             return None
         return self._trial(question.params, stage), question
 
@@ -239,23 +229,21 @@ def _open_study(trials: Trials, url: str | None) -> tuple[optuna.study.Study, bo
     # One database may hold many searches.
     name = "node2seq" if url is None else f"node2seq {trials.digest[:16]}"
     if url is None:
-        journal = optuna.storages.journal.JournalFileBackend(str(journal_file(trials.path)))
-        storage = optuna.storages.JournalStorage(journal)
+        file, lock = journal_files(trials.path)
+        # Optuna's own lock outlives a killed process, and in a relative folder others wait for it for ever.
+        backend = optuna.storages.journal.JournalFileBackend(str(file), lock_obj=FileLock(lock))
+        storage = optuna.storages.JournalStorage(backend)
     else:
         storage = _open_database(url)
 
-    def make(name: str) -> optuna.study.Study | None:
+    def open_study(name: str) -> tuple[optuna.study.Study, bool]:
         with suppress(optuna.exceptions.DuplicatedStudyError):
-            return optuna.create_study(storage=storage, study_name=name, direction="maximize")
-        return None
+            return optuna.create_study(storage=storage, study_name=name, direction="maximize"), True
+        return optuna.load_study(storage=storage, study_name=name), False
 
-    def load(name: str) -> optuna.study.Study:
-        return optuna.load_study(storage=storage, study_name=name)
-
-    made = make(name)
-    study = made or load(name)
+    study, is_new = open_study(name)
     folder = FolderWorkers(trials.path.parent)
-    return study, made is not None, folder if url is None else StudyWorkers(study, make, load)
+    return study, is_new, folder if url is None else StudyWorkers(study, open_study)
 
 
 def _open_database(url: str, attempts: int = 3) -> Any:
@@ -278,9 +266,9 @@ def hide_password(url: str) -> str:
     return re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:…@", url)
 
 
-def journal_file(trials: Path) -> Path:
-    """Where optuna keeps its own record."""
-    return trials.with_suffix(".journal")
+def journal_files(trials: Path) -> tuple[Path, Path]:
+    """Where optuna keeps its own record, and the lock of whoever writes to it."""
+    return trials.with_suffix(".journal"), trials.with_name(".journal-lock")
 
 
 def import_optuna() -> Any:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,6 @@ def test_a_rank_is_killed_and_the_run_ends_as_the_undisturbed_one(cli, tmp_path:
         assert process.returncode == 0, said[name]
     assert "divided among 2 processes" in said["whole"]
     assert said["whole"].count("node2seq: 25 epochs") == 1  # one process writes to the terminal
-    assert "rank 0 of 2: another process ended" in said["killed"]
     assert "node2seq: resumes after epoch" in said["killed"]
     files = [tmp_path / name for name in ("whole", "killed")]
     weights = [(folder / "model.safetensors").read_bytes() for folder in files]
@@ -64,32 +64,53 @@ def test_a_rank_is_killed_and_the_run_ends_as_the_undisturbed_one(cli, tmp_path:
     assert evaluated["test"]["accuracy"] == two[-1]["metrics"]["test"]["accuracy"]
 
 
-@pytest.mark.slow
-def test_ranks_with_different_files_are_refused_in_one_sentence(tmp_path: Path):
-    """As two machines, each with files of its own under the same names."""
+def start_ranks(folders: Sequence[Path], *arguments: str) -> list[subprocess.Popen[str]]:
+    """Processes that no launcher watches, each in a folder of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    launched = {"WORLD_SIZE": str(len(folders)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "node2seq", *arguments],
+            cwd=folder,
+            env=os.environ | launched | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, folder in enumerate(folders)
+    ]
+
+
+@pytest.mark.slow
+def test_a_rank_whose_peer_was_killed_says_so(tmp_path: Path):
+    """Without torchrun, which may end the other ranks before they can say anything."""
+    arguments = (*ARGUMENTS[:2], "--epochs", "100000", *BATCHES, "--out", "run")
+    first, second = start_ranks([tmp_path, tmp_path], *arguments)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_text().count("\n") < 2:
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.02)
+    second.kill()
+    second.communicate()
+    _, said = first.communicate(timeout=120)
+    assert first.returncode == 2
+    assert "Error: rank 0 of 2: another process ended" in said
+
+
+@pytest.mark.slow
+def test_ranks_with_different_files_are_refused_in_one_sentence(tmp_path: Path):
+    """As two machines, each with files of its own under the same names."""
     nodes = "id,kind,size\n" + "".join(f"{i},{'ab'[i % 2]},{i}\n" for i in range(30))
-    processes = []
-    for rank in (0, 1):
-        folder = tmp_path / f"machine{rank}"
+    folders = [tmp_path / f"machine{rank}" for rank in (0, 1)]
+    for rank, folder in enumerate(folders):
         folder.mkdir()
         (folder / "nodes.csv").write_text(nodes)
         edges = "".join(f"{i},{(i + 1 + rank) % 30}\n" for i in range(30))
         (folder / "edges.csv").write_text("source,target\n" + edges)
-        launched = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, "-m", "node2seq", "train", "--edges", "edges.csv", "--nodes", "nodes.csv"]
-        processes.append(
-            subprocess.Popen(
-                [*command, "--label", "kind", "--batch-size", "4", "--epochs", "2", "--out", "run"],
-                cwd=folder,
-                env={**os.environ, **{name: str(value) for name, value in launched.items()}},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+    files = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind")
+    processes = start_ranks(folders, "train", *files, "--batch-size", "4", "--epochs", "2", "--out", "run")
     said = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [2, 2], said
     errors = [line for _, err in said for line in err.splitlines() if line.startswith("Error")]

@@ -14,7 +14,7 @@ from node2seq.data import load
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
 from node2seq.search import evaluate
-from node2seq.search.bayes import Bayes, journal_file
+from node2seq.search.bayes import Bayes, journal_files
 from node2seq.search.session import Request, run
 
 PLAN = Bayes(trials=8, seeds=(100, 101), final_seeds=(200,), finalists=2, batch=4)
@@ -31,7 +31,7 @@ def states(request: Request) -> list[str]:
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
-    storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal_file(request.out))))
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal_files(request.out)[0])))
     study = optuna.load_study(study_name="node2seq", storage=storage)
     return [trial.state.name for trial in study.get_trials()]
 
@@ -85,14 +85,14 @@ def test_what_a_killed_process_asked_for_is_trained_first(quick, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(quick, lambda _: None)
     assert states(quick) == ["COMPLETE"] * 5 + ["RUNNING"] * 3
-    asked = [line for line in journal_file(quick.out).read_text().splitlines() if "param_name" in line]
+    asked = [line for line in journal_files(quick.out)[0].read_text().splitlines() if "param_name" in line]
     said: list[str] = []
     found = run(quick, said.append)
     assert said[0] == "taken up of 8: 3 settings, on 2 splits"
     assert states(quick) == ["COMPLETE"] * 5 + ["FAIL"] * 3 + ["COMPLETE"] * 3
     assert found.finished
     assert len(found.trials) == 8
-    after = [line for line in journal_file(quick.out).read_text().splitlines() if "param_name" in line]
+    after = [line for line in journal_files(quick.out)[0].read_text().splitlines() if "param_name" in line]
     values = lambda lines: [line.partition('"param_name"')[2] for line in lines]  # noqa: E731
     places = 3 * len(asked) // 8
     assert values(after)[len(asked) :] == values(asked)[-places:], "the same settings as before"

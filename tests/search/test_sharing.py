@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from node2seq.search import sharing
-from node2seq.search.bayes import hide_password
+from node2seq.search.bayes import hide_password, journal_files
 from node2seq.search.sharing import FolderWorkers, StudyWorkers, lost_trials
 
 optuna = pytest.importorskip("optuna")
@@ -63,6 +63,28 @@ def test_two_processes_on_one_folder_and_one_is_killed(tmp_path: Path):
     assert (tmp_path / "search" / "recipe.toml").exists()
     left = [path.name for path in (tmp_path / "search").iterdir() if path.name.startswith(".worker")]
     assert len(left) <= 1  # of the one that was killed
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_while_it_writes_to_the_journal_blocks_nobody(tmp_path: Path):
+    """As optuna holds its lock for a moment only, the process takes it by hand and keeps it."""
+    (tmp_path / "search").mkdir()
+    _, lock = journal_files(tmp_path / "search" / "trials.jsonl")
+    script = (
+        f"import filelock, time; filelock.FileLock({str(lock)!r}).acquire(); print('held'); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    process = start(tmp_path, "--out", "search")
+    time.sleep(5.0)
+    assert process.poll() is None  # it waits for the lock
+    assert not (tmp_path / "search" / "trials.jsonl").exists()
+    holder.kill()
+    holder.communicate()
+    said = process.communicate(timeout=200)[0]
+    assert process.returncode == 0, said
+    check(trained(tmp_path / "search" / "trials.jsonl"), [said])
 
 
 TOOLS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -157,10 +179,11 @@ def test_a_process_that_counts_on_is_alive(monkeypatch: pytest.MonkeyPatch):
     study = optuna.create_study()
     made: dict[str, Any] = {}
 
-    def make(name: str) -> Any:
-        return None if name in made else made.setdefault(name, optuna.create_study())
+    def open_study(name: str) -> tuple[Any, bool]:
+        is_new = name not in made
+        return made.setdefault(name, optuna.create_study()), is_new
 
-    mine, other = (StudyWorkers(study, make, made.__getitem__) for _ in range(2))
+    mine, other = (StudyWorkers(study, open_study) for _ in range(2))
     study.set_user_attr("worker ended", 7)
     with mine.working():
         with other.working():
