@@ -152,7 +152,7 @@ COMMANDS = {
         ),
         bare=True,
     ),
-    "evaluate": Command(EvaluateFlags, "evaluate:evaluate", ("node2seq evaluate runs/cora-r-node2seq-s0",)),
+    "evaluate": Command(EvaluateFlags, "predict:evaluate", ("node2seq evaluate runs/cora-r-node2seq-s0",)),
     "predict": Command(
         PredictFlags,
         "predict:predict",
@@ -216,7 +216,7 @@ COMMANDS = {
     ),
     "data convert": Command(
         DataConvertFlags,
-        "convert:convert_files",
+        "data:convert_files",
         ("node2seq data convert --edges edges.csv --nodes nodes.csv --label kind --out graph.store",),
     ),
 }

@@ -1,4 +1,4 @@
-"""``node2seq predict``: a finished run → a table of predictions, and one of embeddings."""
+"""``node2seq evaluate`` and ``predict``: a finished run → its figures, measured anew; its predictions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from node2seq.cli import show
 from node2seq.cli.commands import echo, step_teller
-from node2seq.cli.flags import PredictFlags
+from node2seq.cli.flags import EvaluateFlags, PredictFlags
 from node2seq.data.interop import check_tables, write_table
 from node2seq.data.tabular import first_few, pl
 from node2seq.errors import Node2SeqError
-from node2seq.runs.inference import Prediction, predict_run
+from node2seq.runs.folder import RunFolder
+from node2seq.runs.inference import Prediction, evaluate_run, predict_run
+
+
+def evaluate(flags: EvaluateFlags) -> None:
+    """Measure a trained model and show it."""
+    measured = evaluate_run(flags.run, device=flags.device, say=step_teller(flags.as_json))
+    if flags.as_json:
+        echo(json.dumps({part: found.to_dict() for part, found in measured.items()}))
+    else:
+        show.metrics(Console(), measured, RunFolder(flags.run).config["graph"]["class_names"])
 
 
 def predict(flags: PredictFlags) -> None:

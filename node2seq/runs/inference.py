@@ -23,7 +23,7 @@ from node2seq.runs.pretrained import build_model, load_weights
 from node2seq.train.inference import embed, evaluate_parts, predict
 from node2seq.train.inputs import measured_parts
 from node2seq.train.measured import Measured
-from node2seq.train.stored import evaluate_store, graph_on_disk, predict_store
+from node2seq.train.minibatch import evaluate_store, graph_on_disk, predict_store
 from node2seq.train.task import Classification, Task
 
 _MOST_AT_ONCE = 2_000_000

@@ -63,7 +63,7 @@ from node2seq.train.inputs import (
     graph_tensors,
     split_parts,
 )
-from node2seq.train.minibatch import BatchTrainer
+from node2seq.train.minibatch import BatchTrainer, StoreTrainer, batches_for_store
 from node2seq.train.progress import (
     EpochRecord,
     FitResult,
@@ -72,7 +72,6 @@ from node2seq.train.progress import (
     details_of,
     matrices_of,
 )
-from node2seq.train.stored import StoreTrainer, batches_for_store
 from node2seq.train.task import Task, task_for
 from node2seq.train.trainer import Trainer
 

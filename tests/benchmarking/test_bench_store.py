@@ -19,7 +19,7 @@ from pathlib import Path
 import bench_store as bench
 import duckdb, polars
 from node2seq.cli.commands import COMMANDS
-import node2seq.cli.convert, node2seq.cli.predict, node2seq.cli.train
+import node2seq.cli.data, node2seq.cli.predict, node2seq.cli.train
 from node2seq.cli.flags import PredictFlags
 from node2seq.data.convert import Request, convert
 from node2seq.runs.folder import RunConfig, Source

@@ -14,7 +14,7 @@ from node2seq.nn.models.registry import make_network
 from node2seq.ops import SparseRows
 from node2seq.train import batches
 from node2seq.train.batches import BatchGraph, check_parts
-from node2seq.train.layerwise import infer_by_layers
+from node2seq.train.inference import infer_by_layers
 
 NODES, FEATURES = 60, 7
 

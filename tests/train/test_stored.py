@@ -15,9 +15,14 @@ from node2seq.data.store import StoredGraph
 from node2seq.environment import release_freed_memory
 from node2seq.nn.models import MODELS
 from node2seq.train.inference import predict
-from node2seq.train.minibatch import BatchTrainer
+from node2seq.train.minibatch import (
+    BatchTrainer,
+    StoreTrainer,
+    fanout_for_store,
+    graph_on_disk,
+    predict_store,
+)
 from node2seq.train.settings import BatchSettings, TrainSettings
-from node2seq.train.stored import StoreTrainer, fanout_for_store, graph_on_disk, predict_store
 
 pytest.importorskip("duckdb")
 
@@ -66,7 +71,7 @@ def test_with_all_neighbours_it_is_the_graph_in_memory(store: StoredGraph, name:
 
 def test_freed_memory_is_given_back_now_and_then(store: StoredGraph, monkeypatch: pytest.MonkeyPatch):
     calls = []
-    monkeypatch.setattr("node2seq.train.stored.release_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr("node2seq.train.minibatch.release_freed_memory", lambda: calls.append(1))
     split = make_split(in_memory(store), seed=0)
     sizes = BatchSettings(10, (2, 2))  # 16 batches to train on, and 21 to measure
     StoreTrainer(MODELS["gcn"](6, 4, 3), store, split, TrainSettings(epochs=1), sizes).advance()
