@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,16 @@ from node2seq.data.labels import Labels, read_labels, read_split
 from node2seq.data.schema import (
     NodeTable,
     ReadOptions,
+    as_in_training,
     check_schema,
     describe_columns,
     edge_ends,
     id_column,
     if_there,
-    label_separator,
     make_schema,
     node_ids,
     read_features,
     read_nodes,
-    target_kind,
 )
 from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION
@@ -44,47 +43,6 @@ from node2seq.data.tabular import (
 )
 from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
 from node2seq.errors import Node2SeqError
-
-
-@dataclass(frozen=True)
-class CarriedColumns:
-    """The columns of what edges carry."""
-
-    weight: str | None
-    features: list[str]
-    order: str | None = None
-
-    @property
-    def numbers(self) -> list[str]:
-        """Those of weight and features, each once."""
-        return list(dict.fromkeys([*([self.weight] if self.weight else []), *self.features]))
-
-    @property
-    def names(self) -> list[str]:
-        """All of them, each once."""
-        return list(dict.fromkeys([*self.numbers, *([self.order] if self.order else [])]))
-
-    def __str__(self) -> str:
-        parts = [] if self.weight is None else [f"{self.weight!r} as weight"]
-        if self.features:
-            parts.append(f"{first_few(self.features)} as features")
-        if self.order is not None:
-            parts.append(f"{self.order!r} as order")
-        return " and ".join(parts)
-
-    def read(self, edges: LazyTable, order: Times | None) -> dict[str, Tensor]:
-        """What the edges carry, as a graph has it; the order was read before."""
-        found = {}
-        if self.numbers:
-            values = torch.from_numpy(read_numbers(edges.read(self.numbers), edges.title))
-            place = {name: number for number, name in enumerate(self.numbers)}
-            if self.weight is not None:
-                found["edge_weight"] = values[:, place[self.weight]]
-            if self.features:
-                found["edge_attr"] = values[:, [place[name] for name in self.features]]
-        if order is not None:  # in 32 bits, times within two minutes of each other would be equal
-            found["edge_order"] = torch.from_numpy(order.values)
-        return found
 
 
 def read_graph(
@@ -151,56 +109,53 @@ def build_graph(
     """Check the columns' names first, then read nodes and edges."""
     say = say or (lambda _: None)
     schema = None if options.schema is None else check_schema(options.schema)
-    directed = options.directed if options.directed is not None else bool(schema and schema["directed"])
-    own = {} if schema is None else schema["columns"]
-    ends = (getattr(options, end) or if_there(own.get(end), edges) for end in ("source", "target"))
-    source, target = edge_ends(edges, *ends)
-    notes: list[str] = []
-    warnings: list[str] = []
-    carried = _carried_columns(edges, (source, target), options, schema)
-    notes += _unused_columns(edges, (source, target, *carried.names))
-    read = None
     if nodes is None:
         _check_without_nodes(options, schema)
-    else:
+    if schema is not None:
+        options = as_in_training(options, schema)
+    known: dict[str, Any] = schema or {"columns": {}, "class_names": []}
+    ends = (
+        getattr(options, end) or if_there(known["columns"].get(end), edges) for end in ("source", "target")
+    )
+    source, target = edge_ends(edges, *ends)
+    carried = _carried_columns(edges, (source, target), options)
+    notes = _unused_columns(edges, (source, target, *carried))
+    warnings: list[str] = []
+    read = None
+    if nodes is not None:
         say(f"reading the nodes of {nodes.title}")
         read = read_nodes(nodes, options, schema, notes)
     say(f"reading the edges of {edges.title}")
     numbers, ids = _edge_numbers(edges, source, target, read)
     say("merging duplicate edges")
-    if carried.names:
-        notes.append(f"edges carry {carried}")
-    order = None
-    if carried.order is not None:
-        kind = None if schema is None else schema["edges"].get("order_kind")
-        column = edges.read([carried.order])[carried.order]
+    if carried:
+        notes.append(f"edges carry {_in_words(options)}")
+    order = times = None
+    if options.order_by is not None:
+        kind, column = known.get("edges", {}).get("order_kind"), edges.read([options.order_by]).to_series()
         order = read_times(column, edges.title, kind, complete=True)
         notes += order.notes
-    values = carried.read(edges, order)
+    directed, values = bool(options.directed), _edge_values(edges, options, order)
     edge_index, values, counts = clean_valued_edges(numbers, values, len(ids), directed=directed)
     data = Data(edge_index=edge_index, num_nodes=len(ids), **values)
     if order is not None:
-        describe_order(data, carried.order, notes, warnings)
-    times = None
+        describe_order(data, options.order_by, notes, warnings)
     if read is not None and read.time is not None:
-        kind = None if schema is None else schema["split_by"]["kind"]
-        times = read_times(read.frame[read.time], read.title, kind)
+        times = read_times(read.frame[read.time], read.title, known.get("split_by", {}).get("kind"))
         notes += times.notes
     if order is not None and times is not None:
-        drop = options.no_future_edges if schema is None else schema["split_by"]["no_future_edges"]
-        check_future(data, order.kind, times, notes, warnings, drop=drop)
-    labels = None if read is None else _add_labels(data, read, times, options, schema, notes)
+        check_future(data, order.kind, times, notes, warnings, drop=options.no_future_edges)
+    labels = None if read is None else _add_labels(data, read, times, options, notes)
     say("encoding the features")
     assert data.edge_index is not None
     data.x, encoding = read_features(read, data.edge_index, len(ids), options, schema, notes)
     data.node_ids = ids.to_numpy()
-    known = [] if schema is None else schema["class_names"]
-    data.class_names = known if labels is None else labels.names
+    data.class_names = known["class_names"] if labels is None else labels.names
     if schema is None:
         own_id, label = (None, "") if read is None else (read.id, ",".join(read.labels))
         columns = {"source": source, "target": target, "id": own_id, "label": label or None}
         schema = make_schema(columns, encoding, data.class_names, directed=directed)
-        schema |= _parts_of_schema(labels, carried, order, read and read.time, times, options)
+        schema |= _parts_of_schema(labels, order, times, options)
     data.schema = schema
     described = {} if read is None else describe_columns(read, encoding, nodes, labels)
     data.report = ReadReport(counts, notes, warnings, described)
@@ -240,25 +195,20 @@ def _check_without_nodes(options: ReadOptions, schema: dict[str, Any] | None) ->
 
 
 def _add_labels(
-    data: Data,
-    read: NodeTable,
-    times: Times | None,
-    options: ReadOptions,
-    schema: dict[str, Any] | None,
-    notes: list[str],
+    data: Data, read: NodeTable, times: Times | None, options: ReadOptions, notes: list[str]
 ) -> Labels | None:
     """Give a graph what is predicted, and the split that the nodes name, if they name any."""
     if not read.labels:
         return None
-    splits_by_time = read.time is not None and schema is None
+    splits_by_time = read.time is not None and options.schema is None
     labels = read_labels(
         read.frame.select(read.labels),
         read.title,
-        None if schema is None else schema["class_names"],
+        None if options.schema is None else options.schema["class_names"],
         notes,
         needs_pairs=read.split is None and not splits_by_time,
-        task=options.task if schema is None else target_kind(schema),
-        separator=options.label_separator if schema is None else label_separator(schema),
+        task=options.task,
+        separator=options.label_separator,
     )
     data.y = torch.from_numpy(labels.y)
     masks: dict[str, np.ndarray] = {}
@@ -274,49 +224,66 @@ def _add_labels(
 
 
 def _parts_of_schema(
-    labels: Labels | None,
-    carried: CarriedColumns,
-    order: Times | None,
-    time: str | None,
-    times: Times | None,
-    options: ReadOptions,
+    labels: Labels | None, order: Times | None, times: Times | None, options: ReadOptions
 ) -> dict[str, Any]:
     """What the schema keeps of graphs that have more than classes, features and edges."""
     parts: dict[str, Any] = {}
     if labels is not None and labels.target["kind"] != CLASSIFICATION:
         parts["target"] = labels.target
-    if carried.names:
-        parts["edges"] = {"weight": carried.weight, "features": carried.features}
+    if options.edge_weight or options.edge_features or order is not None:
+        features = list(dict.fromkeys(options.edge_features))
+        parts["edges"] = {"weight": options.edge_weight, "features": features}
     if order is not None:
-        parts["edges"] |= {"order": carried.order, "order_kind": order.kind}
+        parts["edges"] |= {"order": options.order_by, "order_kind": order.kind}
     if times is not None:
         no_future = options.no_future_edges
-        parts["split_by"] = {"column": time, "kind": times.kind, "no_future_edges": no_future}
+        parts["split_by"] = {"column": options.split_by, "kind": times.kind, "no_future_edges": no_future}
     return parts
 
 
-def _carried_columns(
-    edges: LazyTable, ends: tuple[str, str], options: ReadOptions, schema: dict[str, Any] | None
-) -> CarriedColumns:
-    if schema is None:
-        features = list(dict.fromkeys(options.edge_features))
-        carried = CarriedColumns(options.edge_weight, features, options.order_by)
-    else:
-        own = schema.get("edges", {"weight": None, "features": []})
-        carried = CarriedColumns(own["weight"], own["features"], own.get("order"))
-    for name in carried.names:
-        if name not in edges.names and schema is not None:
+def _carried_columns(edges: LazyTable, ends: tuple[str, str], options: ReadOptions) -> list[str]:
+    """The columns of what edges carry, each once."""
+    roles = {options.order_by: "order_by", options.edge_weight: "edge_weight"}
+    columns = dict.fromkeys([options.edge_weight, *options.edge_features, options.order_by])
+    carried = [name for name in columns if name is not None]
+    for name in carried:
+        if name not in edges.names and options.schema is not None:
             raise Node2SeqError(
                 edges.title, f"the column {name!r} is missing", "Give the columns used in training"
             )
         if name not in edges.names:
-            roles = {carried.order: "order_by", carried.weight: "edge_weight"}
             raise missing_column(edges, roles.get(name, "edge_features"), name)
         if name in ends:
             raise Node2SeqError(
                 f"{edges.title}: column {name!r}", "it holds an end of each edge", "Name another column"
             )
     return carried
+
+
+def _in_words(options: ReadOptions) -> str:
+    """What edges carry."""
+    parts = {
+        "weight": options.edge_weight and repr(options.edge_weight),
+        "features": first_few(list(dict.fromkeys(options.edge_features))),
+        "order": options.order_by and repr(options.order_by),
+    }
+    return " and ".join(f"{columns} as {role}" for role, columns in parts.items() if columns)
+
+
+def _edge_values(edges: LazyTable, options: ReadOptions, order: Times | None) -> dict[str, Tensor]:
+    """What the edges carry, as a graph has it; the order was read before."""
+    weight, features = options.edge_weight, list(dict.fromkeys(options.edge_features))
+    names = list(dict.fromkeys(name for name in (weight, *features) if name is not None))
+    found = {}
+    if names:
+        values = torch.from_numpy(read_numbers(edges.read(names), edges.title))
+        if weight is not None:
+            found["edge_weight"] = values[:, 0]
+        if features:
+            found["edge_attr"] = values[:, [names.index(name) for name in features]]
+    if order is not None:  # in 32 bits, times within two minutes of each other would be equal
+        found["edge_order"] = torch.from_numpy(order.values)
+    return found
 
 
 def _edge_numbers(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -136,15 +136,25 @@ def schema_of_matrix(num_features: int, num_classes: int, *, directed: bool) -> 
     return make_schema(columns, encoding, [str(number) for number in range(num_classes)], directed=directed)
 
 
-def target_kind(schema: dict[str, Any] | None) -> str:
-    """What a schema says is predicted."""
-    return ((schema or {}).get("target") or {}).get("kind", CLASSIFICATION)
+def as_in_training(options: ReadOptions, schema: dict[str, Any]) -> ReadOptions:
+    """The options by which the graph of a schema was read, to read another one in the same way.
 
-
-def label_separator(schema: dict[str, Any]) -> str | None:
-    """What separates several labels in a cell, where they are not in columns of their own."""
-    target = schema.get("target") or {}
-    return None if target.get("columns") else target.get("separator")
+    What ``options`` say of the edges' ends, the ids, the label and missing values is the other graph's own.
+    """
+    edges, split, target = (schema.get(part, {}) for part in ("edges", "split_by", "target"))
+    return replace(
+        options,
+        directed=schema["directed"] if options.directed is None else options.directed,
+        features=encoded_columns(schema["features"]),
+        edge_weight=edges.get("weight"),
+        edge_features=edges.get("features", ()),
+        order_by=edges.get("order"),
+        split=None,
+        split_by=split.get("column"),
+        no_future_edges=split.get("no_future_edges", False),
+        task=target.get("kind", CLASSIFICATION),
+        label_separator=None if target.get("columns") else target.get("separator"),
+    )
 
 
 def check_schema(schema: Any) -> dict[str, Any]:
@@ -290,10 +300,15 @@ def read_nodes(
     own = {} if schema is None else schema["columns"]
     node_id = find_column(table, "id", options.id or if_there(own.get("id"), table))
     labels = _label_columns(table, options, schema)
-    split = options.split if schema is None else None
-    time = options.split_by if schema is None else _time_of_training(table, schema)
-    named = (("id", node_id), *(("label", name) for name in labels), ("split", split), ("split_by", time))
-    roles = check_roles(table, *named)
+    time = options.split_by
+    if schema is not None and time not in table.names:
+        if options.no_future_edges:
+            raise Node2SeqError(
+                table.title, f"the column {time!r} is missing", "Give the nodes' times, as in training"
+            )
+        time = None  # needed only where edges may be dropped by it
+    named = (("id", node_id), *(("label", name) for name in labels))
+    roles = check_roles(table, *named, ("split", options.split), ("split_by", time))
     if schema is None:
         features = feature_columns(table, roles, options.features, options.categorical, options.ignore)
         notes += [
@@ -302,7 +317,7 @@ def read_nodes(
             if options.label is None and normalized_name(name) in ("label", "class", "y")
         ]
     else:
-        features = encoded_columns(schema["features"])
+        features = list(options.features or ())
         there = set(table.names)
         if missing := [name for name in features if name not in there]:
             raise Node2SeqError(
@@ -316,7 +331,7 @@ def read_nodes(
     frame = table.read([*roles, *features])
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
-    return NodeTable(table.title, frame, node_id, labels, split, time)
+    return NodeTable(table.title, frame, node_id, labels, options.split, time)
 
 
 def _label_columns(table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None) -> list[str]:
@@ -361,18 +376,6 @@ def describe_columns(
     if len(unused) > _MOST_UNUSED:
         return found | {f"{unused[0]} … {unused[-1]}": f"{len(unused)} columns: not used"}
     return found | dict.fromkeys(unused, "not used")
-
-
-def _time_of_training(table: LazyTable, schema: dict[str, Any]) -> str | None:
-    """The column of the nodes' times; a new graph needs it only where edges may be dropped by it."""
-    if "split_by" not in schema:
-        return None
-    name = schema["split_by"]["column"]
-    if name not in table.names and schema["split_by"]["no_future_edges"]:
-        raise Node2SeqError(
-            table.title, f"the column {name!r} is missing", "Give the nodes' times, as in training"
-        )
-    return if_there(name, table)
 
 
 def id_column(column: pl.Series, title: str, cure: str) -> pl.Series:
