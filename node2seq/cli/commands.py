@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from node2seq import __version__
-from node2seq.cli.definitions import Definition, definitions, read
+from node2seq.cli.definitions import Flag, definitions, read
 from node2seq.cli.flags import (
     BenchFlags,
     DataCheckFlags,
@@ -317,18 +317,18 @@ def _function(command: Command) -> Callable[..., None]:
     return call
 
 
-def _parameter(each: Definition) -> inspect.Parameter:
+def _parameter(each: Flag) -> inspect.Parameter:
     import typer
 
     about: dict[str, Any] = {
-        "help": each.flag.help,
-        "show_default": each.flag.shown,
-        "metavar": each.flag.metavar,
-        "min": each.flag.least,
-        "max": each.flag.most,
-        "rich_help_panel": each.flag.panel,
+        "help": each.help,
+        "show_default": each.shown,
+        "metavar": each.metavar,
+        "min": each.least,
+        "max": each.most,
+        "rich_help_panel": each.panel,
     }
-    kind = typer.Argument(**about) if each.flag.positional else typer.Option(each.typed, **about)
+    kind = typer.Argument(**about) if each.positional else typer.Option(each.typed, **about)
     required = each.default is MISSING
     several = list[str] if required else list[str] | None
     return inspect.Parameter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from node2seq.errors import Node2SeqError
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Flag:
-    """How a field is written and explained.
+    """A field of a command's flags: how it is written and explained.
 
     Args:
         help: What it decides.
@@ -27,6 +27,9 @@ class Flag:
         least: The lowest value.
         most: The highest value.
         positional: Whether it is given without its name.
+        field: The name of the field; this and what follows is known once its class is made.
+        annotation: Its type.
+        default: Its default, or ``dataclasses.MISSING``.
     """
 
     help: str
@@ -37,6 +40,19 @@ class Flag:
     least: float | None = None
     most: float | None = None
     positional: bool = False
+    field: str = ""
+    annotation: Any = None
+    default: Any = None
+
+    @property
+    def typed(self) -> str:
+        """How it is typed: ``--budget-seconds``, or the name where it is positional."""
+        return self.name or (self.field if self.positional else "--" + self.field.replace("_", "-"))
+
+    @property
+    def several(self) -> bool:
+        """Whether it may be given more than once."""
+        return typing.get_origin(self.annotation) is tuple
 
 
 def flag(default: Any, help: str, name: str | None = None, **about: Any) -> Any:
@@ -45,37 +61,12 @@ def flag(default: Any, help: str, name: str | None = None, **about: Any) -> Any:
     return field(default=kept, metadata={"flag": Flag(help, name, **about)})
 
 
-@dataclass(frozen=True)
-class Definition:
-    """A field of a command's flags, with everything that a reader needs.
-
-    Args:
-        field: Its name.
-        typed: How it is typed: ``--budget-seconds``, or the name where it is positional.
-        annotation: Its type.
-        default: Its default, or ``dataclasses.MISSING``.
-        flag: How it is explained.
-    """
-
-    field: str
-    typed: str
-    annotation: Any
-    default: Any
-    flag: Flag
-
-    @property
-    def several(self) -> bool:
-        """Whether it may be given more than once."""
-        return typing.get_origin(self.annotation) is tuple
-
-
-def definitions(cls: type) -> Iterator[Definition]:
+def definitions(cls: type) -> Iterator[Flag]:
     """The flags of a command in the order of their definition."""
     hints = typing.get_type_hints(cls)
     for item in fields(cls):
-        about: Flag = item.metadata["flag"]
-        plain = item.name if about.positional else "--" + item.name.replace("_", "-")
-        yield Definition(item.name, about.name or plain, hints[item.name], item.default, about)
+        about = {"field": item.name, "annotation": hints[item.name], "default": item.default}
+        yield replace(item.metadata["flag"], **about)
 
 
 def read(cls: type[T], arguments: Sequence[str], program: str) -> T:
@@ -83,26 +74,26 @@ def read(cls: type[T], arguments: Sequence[str], program: str) -> T:
     parser = argparse.ArgumentParser(prog=program, description=cls.__doc__, allow_abbrev=False)
     known = list(definitions(cls))
     for each in known:
-        about: dict[str, Any] = {"help": each.flag.help.replace("%", "%%")}
+        about: dict[str, Any] = {"help": each.help.replace("%", "%%")}
         if each.annotation is bool:
             about |= {"action": "store_true", "dest": each.field}
-        elif each.flag.positional:
+        elif each.positional:
             about["nargs"] = "*" if each.several else None if each.default is MISSING else "?"
         else:
-            about |= {"dest": each.field, "required": each.default is MISSING, "metavar": each.flag.metavar}
+            about |= {"dest": each.field, "required": each.default is MISSING, "metavar": each.metavar}
             about |= {"action": "append"} if each.several else {}
         parser.add_argument(each.typed, **about)
     given = vars(parser.parse_intermixed_args(arguments))
     return cls(**{each.field: _value(each, given[each.field]) for each in known if given[each.field]})
 
 
-def _value(each: Definition, given: str | list[str] | bool) -> Any:
+def _value(each: Flag, given: str | list[str] | bool) -> Any:
     if isinstance(given, bool):
         return given
     if isinstance(given, list):
         return tuple(given)
     value = parse(given, each.annotation, each.typed)
-    least, most = each.flag.least, each.flag.most
+    least, most = each.least, each.most
     if (least is not None and value < least) or (most is not None and value > most):
         ends = f"{least} or more" if most is None else f"a number from {least} to {most}"
         raise Node2SeqError(f"{each.typed}={given}", "it is out of range", f"Give {ends}")

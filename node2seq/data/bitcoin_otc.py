@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,25 +22,6 @@ from node2seq.data.splits import split_in_order
 FEWEST_EARLIER, MOST_EARLIER = 4, 20
 _DAY = 86400.0
 _LARGEST_RATING = 10.0
-
-
-@dataclass(frozen=True)
-class _Ratings:
-    """All ratings in the order of time, and what was known before each.
-
-    Args:
-        value: [M], −10 to 10, never 0.
-        time: [M], seconds since 1970.
-        rater: [M, 4]: how many ratings the rater had given, their mean, how many received, their mean.
-        received: [M]: how many ratings the ratee had received.
-        earlier: The ratee's latest ratings before each, as numbers.
-    """
-
-    value: np.ndarray
-    time: np.ndarray
-    rater: np.ndarray
-    received: np.ndarray
-    earlier: list[list[int]]
 
 
 def load_bitcoin_otc(
@@ -76,40 +56,48 @@ def load_bitcoin_otc(
         earlier rating in seconds (float64): sorted by it, the latest comes first.
     """
     (content,) = find("bitcoin-otc", root=root, offline=offline, say=say).files.values()
-    ratings = _history(np.array(content.decode("ascii").replace("\n", ",").split(",")[:-1], dtype=np.int64))
-    number = np.flatnonzero(ratings.received >= FEWEST_EARLIER)
-    time = ratings.time[number]
+    cells = np.array(content.decode("ascii").replace("\n", ",").split(",")[:-1], dtype=np.int64)
+    value, when, rater, received, earlier = _history(cells)
+    number = np.flatnonzero(received >= FEWEST_EARLIER)
+    time = when[number]
     masks = split_in_order(time)
     assert masks is not None
-    target = np.repeat(np.arange(number.size), [len(ratings.earlier[i]) for i in number])
-    source = np.concatenate([ratings.earlier[i] for i in number])
+    target = np.repeat(np.arange(number.size), [len(earlier[i]) for i in number])
+    source = np.concatenate([earlier[i] for i in number])
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
 
-    about_rater = ratings.rater.copy()
-    about_rater[:, ::2] = np.log1p(about_rater[:, ::2])
-    about_rater[:, 1::2] /= _LARGEST_RATING
-    own = [about_rater, np.log1p(ratings.received), ratings.time]
-    shown = [ratings.value / _LARGEST_RATING, np.sign(ratings.value), about_rater, ratings.time]
-    seen = ratings.time <= time[masks[0]].max()
+    rater[:, ::2] = np.log1p(rater[:, ::2])
+    rater[:, 1::2] /= _LARGEST_RATING
+    own = [rater, np.log1p(received), when]
+    shown = [value / _LARGEST_RATING, np.sign(value), rater, when]
+    seen = when <= time[masks[0]].max()
     data = HeteroData()
     data["rating"].x = _standardized(np.column_stack(own)[number], seen[number])
-    data["rating"].y = torch.from_numpy((ratings.value[number] < 0).astype(np.int64))
+    data["rating"].y = torch.from_numpy((value[number] < 0).astype(np.int64))
     data["rating"].number = torch.from_numpy(number)
     for part, mask in zip(("train", "val", "test"), masks, strict=True):
         data["rating"][f"{part}_mask"] = torch.from_numpy(mask)
     data["earlier"].x = _standardized(np.column_stack(shown), seen)
     edges = data["earlier", "informs", "rating"]
     edges.edge_index = torch.from_numpy(np.stack([source, target]))
-    edges.edge_order = torch.from_numpy(ratings.time[source])
+    edges.edge_order = torch.from_numpy(when[source])
     if age:
-        days = (time[target] - ratings.time[source]) / _DAY
+        days = (time[target] - when[source]) / _DAY
         edges.edge_attr = torch.from_numpy(np.log1p(days).astype(np.float32))[:, None]
     return data
 
 
-def _history(cells: np.ndarray) -> _Ratings:
-    """Go through the ratings once, in the order of time, and keep what was known before each."""
+def _history(
+    cells: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[list[int]]]:
+    """Go through the ratings once, in the order of time, and keep what was known before each.
+
+    Returns:
+        The value of each rating [M], −10 to 10, never 0; its time [M], seconds since 1970; how many ratings
+        the rater had given, their mean, how many received, their mean [M, 4]; how many the ratee had
+        received [M]; the ratee's latest ratings before, as numbers.
+    """
     table = cells.reshape(-1, 4)
     table = table[np.argsort(table[:, 3], kind="stable")]
     rater, received = np.zeros((len(table), 4)), np.zeros(len(table))
@@ -125,7 +113,7 @@ def _history(cells: np.ndarray) -> _Ratings:
             sums[0] += 1
             sums[1] += value
         latest[other].append(number)
-    return _Ratings(table[:, 2], table[:, 3].astype(np.float64), rater, received, earlier)
+    return table[:, 2], table[:, 3].astype(np.float64), rater, received, earlier
 
 
 def _count_and_mean(sums: list[int]) -> tuple[float, float]:

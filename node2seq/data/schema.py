@@ -29,7 +29,7 @@ from node2seq.data.tabular import (
     subject,
 )
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_choice
+from node2seq.options import check_choice, check_rules
 
 _SCHEMA_FORMAT = 1
 # Where more columns are not used, they are described together.
@@ -97,22 +97,26 @@ class ReadOptions:
     def __post_init__(self) -> None:
         if self.task is not None:
             check_choice("task", self.task, TASKS)
-        if self.label_separator is not None and self.task not in (None, MULTI_LABEL):
-            raise Node2SeqError(
+        check_rules(
+            (
+                self.label_separator is None or self.task in (None, MULTI_LABEL),
                 f"task={self.task} and label_separator={self.label_separator!r}",
                 "a separator is for several labels",
                 "Leave one of them out",
-            )
-        if self.split is not None and self.split_by is not None:
-            raise Node2SeqError(
-                f"split={self.split} and split_by={self.split_by}", "these are two splits", "Give one of them"
-            )
-        if self.no_future_edges and (self.order_by is None or self.split_by is None):
-            raise Node2SeqError(
+            ),
+            (
+                self.split is None or self.split_by is None,
+                f"split={self.split} and split_by={self.split_by}",
+                "these are two splits",
+                "Give one of them",
+            ),
+            (
+                not self.no_future_edges or None not in (self.order_by, self.split_by),
                 "no_future_edges",
                 "it compares the times of edges and nodes",
                 "Name their columns with order_by and split_by (--order-by, --split-by), or leave it out",
-            )
+            ),
+        )
 
 
 def make_schema(

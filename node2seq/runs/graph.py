@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data import Split, Summary, load, make_split, normalize_features, read_graph, summarise
+from node2seq.data import (
+    ReadReport,
+    Split,
+    Summary,
+    load,
+    make_split,
+    normalize_features,
+    read_graph,
+    summarise,
+)
 from node2seq.data.encoding import has_missing_words
 from node2seq.data.graph import carried_by, report_of, tensors_of
 from node2seq.data.sources import Say
@@ -58,20 +67,15 @@ class RunGraph:
         return list(range(self.data.x.size(0))) if ids is None else list(ids)  # pyright: ignore[reportOptionalMemberAccess]
 
     @property
-    def notes(self) -> list[str]:
-        """What reading it has to tell."""
-        return list(report_of(self.data).notes)
+    def report(self) -> ReadReport:
+        """What reading it has to tell, and what should be known before anything is trained on it."""
+        return report_of(self.data)
 
     @property
     def unlabelled(self) -> list[Any]:
         """The names of the nodes without a label."""
         known = labelled(_parts(self.data)[2]).tolist()
         return [name for name, is_known in zip(self.node_ids, known, strict=True) if not is_known]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What should be known about the files before anything is trained on them."""
-        return tuple(report_of(self.data).warnings)
 
     @cached_property
     def summary(self) -> Summary:

@@ -117,8 +117,8 @@ def predict_run(
             embeddings=embed(model, graph.data, by_layers=by_layers).cpu() if embeddings else None,
             unlabelled=graph.unlabelled,
             task=folder.task,
-            warnings=graph.warnings,
-            notes=[] if own else graph.notes,
+            warnings=tuple(graph.report.warnings),
+            notes=[] if own else list(graph.report.notes),
         )
 
 

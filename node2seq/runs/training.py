@@ -152,16 +152,6 @@ def train_run(
         return session.train()[0]
 
 
-@dataclass(frozen=True)
-class _NewRun:
-    """A run with its split and its untrained model, and what config.json will say."""
-
-    config: RunConfig
-    split: Split
-    model: nn.Module
-    described: dict[str, Any]
-
-
 class Session:
     """A run that this process trains, in a folder that it holds; several in ``runs.series.Series``.
 
@@ -234,14 +224,14 @@ class Session:
             if not folder.exists:
                 self._open_graph(config, held, say, data)
                 new = self._new_run(config)  # what cannot be trained on leaves no folder behind
-                config = new.config
+                config = new[0]
             make_folder(folder.path)
             held.enter_context(locked(folder.path))
             check_start(folder, config, resume)  # another process may have been here until a moment ago
             remove_leftovers(folder.path)
             if new is not None and not folder.exists:
-                folder.write_config(config, new.described, new.split)
-                self._new_models[folder.path] = new.model
+                _, split, self._new_models[folder.path], described = new
+                folder.write_config(config, described, split)
             elif folder.failure is not None:
                 pass  # said in the end, when what can be trained is trained
             elif folder.finished:
@@ -257,8 +247,8 @@ class Session:
             self._graph = open_graph(config.source, config.row_normalize, say, data)
             held.enter_context(threads_for(self._graph.data))
 
-    def _new_run(self, config: RunConfig) -> _NewRun:
-        """A run that can be trained."""
+    def _new_run(self, config: RunConfig) -> tuple[RunConfig, Split, nn.Module, dict[str, Any]]:
+        """A run that can be trained, with its split, its untrained model and what config.json will say."""
         graph = self.graph
         check_has_edges(graph, config.source)
         split = graph.split(config.split_rule, config.seed)
@@ -296,7 +286,7 @@ class Session:
             "graph": graph.describe(config.source, task),
             "environment": {**describe(self.device), **self.processes.described},
         }
-        return _NewRun(config, split, model, described)
+        return config, split, model, described
 
     def _with_batches_if_needed(self, config: RunConfig, model: Network) -> RunConfig:
         """Mini-batches for a run whose full batch would not fit into memory, if its network can take them."""
@@ -374,7 +364,7 @@ class Session:
                 folder.write_failure(run.error)
             elif not folder.finished:
                 assert result is not None
-                result = replace(result, warnings=(*self.graph.warnings, *result.warnings))
+                result = replace(result, warnings=(*self.graph.report.warnings, *result.warnings))
                 details = self._details(trainer, model, folder, result.task)
                 folder.write_result(result, model, trainer.seconds_per_run, details)
         if not self.alone:
@@ -452,10 +442,12 @@ class Session:
             first.write_epochs(trainer.runs[0].history)
         if self.on_start is not None:
             of_runs = [text for run in trainer.runs for text in run.warnings]
-            texts = tuple(dict.fromkeys(filter(None, [*self.graph.warnings, *of_runs, self._too_large])))
+            texts = tuple(
+                dict.fromkeys(filter(None, [*self.graph.report.warnings, *of_runs, self._too_large]))
+            )
             rates = trainer.runs[0].settings.lr, first.run.settings.lr
             in_words = batches and batches_in_words(batches, rates, self.processes, self._why_batches)
-            known = (self.home, first.run, self.graph, first.split, trainer.epoch, texts)
+            known = (self.home, first.run, self.graph, first.split, trainer.epoch, tuple(texts))
             self.on_start(RunStart(*known, in_words))
         return trainer
 

@@ -137,7 +137,7 @@ class BatchGraph:
             batch.n_id[reached], place[batch.edge_index[:, kept]], batch.e_id[kept], place[own]
         )
         whole = batch.n_id[: batch.batch_size]
-        return replace(part, share=Share(whole, whole[rank::size].numel())), self.features(part.n_id)
+        return replace(part, whole=whole, count=whole[rank::size].numel()), self.features(part.n_id)
 
     def _subgraph(self, n_id: Tensor, edge_index: Tensor, edge: Tensor, seeds: Tensor) -> Subgraph:
         # In the order of their ids: equal scores are sorted by them, here as in the whole graph.
@@ -150,20 +150,6 @@ class BatchGraph:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one of several processes has of a batch.
-
-    Args:
-        whole: The ids of all seed nodes of the batch.
-        count: How many of them it has. One that has none is given the first, which counts for nothing: it
-            runs the network all the same, so that dropout counts the same steps everywhere.
-    """
-
-    whole: Tensor
-    count: int
-
-
-@dataclass(frozen=True)
 class Subgraph:
     """A part of a graph, with which of its nodes it was drawn for.
 
@@ -171,18 +157,22 @@ class Subgraph:
         n_id: The ids of its nodes, ascending.
         edges: The edges between them.
         seeds: The places of the nodes that it was drawn for.
-        share: Which of a batch's nodes these are, if several processes train on it.
+        whole: The ids of all seed nodes of the batch, if several processes train on it.
+        count: How many of them this process has. One that has none is given the first, which counts for
+            nothing: it runs the network all the same, so that dropout counts the same steps everywhere.
     """
 
     n_id: Tensor
     edges: Edges
     seeds: Tensor
-    share: Share | None = None
+    whole: Tensor | None = None
+    count: int = 0
 
     def to(self, device: torch.device) -> Subgraph:
         """The same on a device."""
-        share = None if self.share is None else Share(self.share.whole.to(device), self.share.count)
-        return Subgraph(self.n_id.to(device), self.edges.to(device), self.seeds.to(device), share)
+        whole = None if self.whole is None else self.whole.to(device)
+        own = (self.n_id.to(device), self.edges.to(device), self.seeds.to(device))
+        return Subgraph(*own, whole, self.count)
 
 
 class MiniBatches:
@@ -223,8 +213,7 @@ class MiniBatches:
             return
         rank, size = self._order.share
         for (part, x), places in zip(self._loader, self._order.whole(), strict=True):
-            share = Share(self._order.nodes[places], len(places[rank::size]))
-            yield replace(part, share=share), x
+            yield replace(part, whole=self._order.nodes[places], count=len(places[rank::size])), x
 
     def close(self) -> None:
         """End the workers; they start anew if more batches are asked for.

@@ -34,8 +34,6 @@ METRIC_TITLES = {
 }
 #: Errors: the lower the better, in the unit of what is predicted.
 ERRORS = ("mae", "rmse")
-# Two classes are unequal if the larger one has more than this share of the labels.
-_UNEQUAL = 0.6
 
 
 def accuracy(logits: Tensor, labels: Tensor, real: Tensor) -> Tensor:
@@ -204,20 +202,6 @@ def _mean_f1(hits: Tensor, support: Tensor, claimed: Tensor) -> Tensor:
 def _mean_where(values: Tensor, defined: Tensor) -> Tensor:
     """The mean over the classes that have a value."""
     return values.masked_fill(~defined, 0.0).sum(1) / defined.sum(1)
-
-
-def fitting_metric(labels: Tensor, *, class_weights: bool = False) -> str:
-    """The metric that fits labels: the accuracy, unless it would favour the most frequent class.
-
-    Args:
-        labels: Of the training nodes.
-        class_weights: Whether each class is to count the same.
-    """
-    counts = torch.bincount(labels)
-    counts = counts[counts > 0]
-    if counts.numel() == 2 and int(counts.max()) > _UNEQUAL * int(counts.sum()):
-        return "roc-auc"
-    return "balanced-accuracy" if class_weights else "accuracy"
 
 
 class FirstNeighbours(NamedTuple):

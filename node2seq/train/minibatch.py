@@ -113,11 +113,11 @@ class BatchTrainer(Trainer):
             if self.epoch == 0 and not count:
                 self.task.check_outputs(outputs[0], self.y)
             nodes, objective = seeds.numel(), self._objective
-            if part.share is None:
+            if part.whole is None:
                 objective = objective.of_batch(seeds, self.y)
             else:
-                nodes = part.share.whole.numel()
-                objective = objective.of_share(seeds, part.share.count, part.share.whole, self.y)
+                nodes = part.whole.numel()
+                objective = objective.of_share(seeds, part.count, part.whole, self.y)
             losses = self._step(objective, outputs, self._optimizer.steps)
             total += losses.double() * nodes
             count += nodes

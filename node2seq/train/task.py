@@ -29,8 +29,11 @@ from node2seq.train.measured import (
     measure_labels,
     measure_numbers,
 )
-from node2seq.train.metrics import LABEL_SCORES, NUMBER_SCORES, SCORES, Score, fitting_metric
+from node2seq.train.metrics import LABEL_SCORES, NUMBER_SCORES, SCORES, Score
 from node2seq.train.settings import TrainSettings
+
+# Two classes are unequal if the larger one has more than this share of the labels.
+_UNEQUAL = 0.6
 
 
 class Task(ABC):
@@ -198,7 +201,11 @@ class Classification(Task):
 
     def fitting_metric(self, labels: Tensor, *, class_weights: bool = False) -> str:
         """The accuracy, unless it would favour the most frequent class."""
-        return fitting_metric(labels, class_weights=class_weights)
+        counts = torch.bincount(labels)
+        counts = counts[counts > 0]
+        if counts.numel() == 2 and int(counts.max()) > _UNEQUAL * int(counts.sum()):
+            return "roc-auc"
+        return "balanced-accuracy" if class_weights else "accuracy"
 
     def warnings(self, split: Mapping[str, Tensor], y: Tensor) -> tuple[str, ...]:
         """Classes without training nodes."""

@@ -53,8 +53,8 @@ def test_every_flag_is_documented_with_its_default(cli, verb: str):
     assert known
     for each in known:
         assert each.typed in shown
-        assert each.flag.help.endswith((".", "…")), each.field
-        told = each.flag.shown or each.default is MISSING or each.default is False
+        assert each.help.endswith((".", "…")), each.field
+        told = each.shown or each.default is MISSING or each.default is False
         allowed = ("name", "edges", "nodes", "label", "check", "epochs", "commit")
         assert told or each.field in allowed, f"{each.field} does not tell its default"
     for example in COMMANDS[verb].examples:

@@ -10,8 +10,9 @@ from torch import Tensor
 from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import fit
 from node2seq.train.measured import measure
-from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES, fitting_metric
+from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES
 from node2seq.train.settings import TrainSettings
+from node2seq.train.task import Classification
 
 SIZES = (30, 17, 24)
 CLASSES = 4
@@ -113,4 +114,4 @@ def test_an_unknown_metric_is_named() -> None:
 )
 def test_the_metric_fits_the_labels(counts: list[int], weights: bool, metric: str) -> None:
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    assert fitting_metric(labels, class_weights=weights) == metric
+    assert Classification().fitting_metric(labels, class_weights=weights) == metric
