@@ -11,9 +11,8 @@ from rich.console import Console
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import Machine, append_rows, device_title, table_of
 from node2seq.benchmarking.short import ShortBenchmark, short_benchmark
-from node2seq.cli.commands import print_line, step_teller
+from node2seq.cli.commands import make_table, print_line, step_teller
 from node2seq.cli.flags import BenchFlags
-from node2seq.cli.table import make_table
 from node2seq.environment import pick_device
 from node2seq.errors import Node2SeqError
 

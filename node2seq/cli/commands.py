@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +40,7 @@ from node2seq.errors import Node2SeqError
 if TYPE_CHECKING:
     import typer
     from rich.console import Console
+    from rich.table import Table
 
 _EXTRAS = {
     **dict.fromkeys(("safetensors", "polars", "rich"), "cli"),
@@ -60,6 +61,34 @@ def echo(line: str, *, error: bool = False) -> None:
 def print_line(console: Console, text: str) -> None:
     """Print a line, with its markup, that is neither coloured by its words nor broken."""
     console.print(text, highlight=False, soft_wrap=True)
+
+
+def make_table(
+    header: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    *,
+    words: Collection[str] = (),
+    unbroken: Collection[str] = (),
+    **style: Any,
+) -> Table:
+    """A table of figures, which are aligned to the right.
+
+    Args:
+        header: The titles of the columns.
+        lines: The cells.
+        words: The columns that hold words instead.
+        unbroken: The columns whose cells are not broken where space is short.
+        **style: See :class:`rich.table.Table`.
+    """
+    from rich.table import Table
+
+    table = Table(**style)
+    for name in header:
+        side, longest = "left" if name in words else "right", max(map(len, name.split()), default=0)
+        table.add_column(name, justify=side, no_wrap=name in unbroken, min_width=longest)
+    for line in lines:
+        table.add_row(*line)
+    return table
 
 
 def import_rich() -> Any:

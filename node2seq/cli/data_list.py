@@ -9,9 +9,8 @@ from typing import Any
 from rich import box
 from rich.console import Console
 
-from node2seq.cli.commands import echo, print_line
+from node2seq.cli.commands import echo, make_table, print_line
 from node2seq.cli.flags import DataListFlags
-from node2seq.cli.table import make_table
 from node2seq.data.datasets import DATASETS, NAMES, RULES
 
 

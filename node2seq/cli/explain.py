@@ -7,9 +7,8 @@ import json
 from rich.console import Console
 from rich.markup import escape
 
-from node2seq.cli.commands import echo, print_line, step_teller
+from node2seq.cli.commands import echo, make_table, print_line, step_teller
 from node2seq.cli.flags import ExplainFlags, ExploreFlags
-from node2seq.cli.table import make_table
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
 from node2seq.explain.page import page_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from node2seq.cli.commands import print_line
-from node2seq.cli.table import make_table
+from node2seq.cli.commands import make_table, print_line
 from node2seq.data.graph import COUNTED, described_target
 from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table, result_row, values_of
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit

@@ -6,10 +6,15 @@ is known; roles are found by the columns' names.
 
 from __future__ import annotations
 
+import atexit
 import csv
 import gzip
 import io
+import json
 import os
+import subprocess
+import sys
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from node2seq.data.parquet import is_damaged
 from node2seq.environment import LateModule
 from node2seq.errors import Node2SeqError
 from node2seq.storage import read_errors
@@ -52,6 +56,26 @@ _FLAGS = {"features": "feature"}
 _VALUES_SHOWN = 3
 #: What a missing cell may hold, in lower case.
 MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
+
+# A damaged Parquet file can make polars allocate an absurd amount of memory, which aborts the process. So a
+# child process reads every file first; if the child dies, the file is damaged.
+_PARQUET_PROBE = """
+import json, sys
+import polars as pl
+for line in sys.stdin:
+    path, columns = json.loads(line)
+    try:
+        if columns is None:
+            pl.read_parquet_schema(path)
+        else:
+            pl.read_parquet(path, columns=columns)
+        answer = "whole"
+    except BaseException:
+        answer = "damaged"
+    print(answer, flush=True)
+"""
+
+_probes: list[subprocess.Popen[str]] = []
 
 
 @dataclass(frozen=True)
@@ -226,6 +250,58 @@ def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
             return pl.read_parquet(source, columns=list(columns))
 
     return LazyTable(title, names, read)
+
+
+def is_damaged(content: Path | bytes, columns: Sequence[str] | None = None) -> bool:
+    """Whether the columns of a Parquet file, or only its schema, cannot be read."""
+    if isinstance(content, Path):
+        return not _survives(content, columns)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "unpacked.parquet")
+        path.write_bytes(content)
+        return not _survives(path, columns)
+
+
+def _survives(path: Path, columns: Sequence[str] | None) -> bool:
+    probe = _probes[0] if _probes and _probes[0].poll() is None else _start_probe()
+    assert probe.stdin is not None
+    assert probe.stdout is not None
+    try:
+        probe.stdin.write(
+            json.dumps([str(path.absolute()), None if columns is None else list(columns)]) + "\n"
+        )
+        probe.stdin.flush()
+        answer = probe.stdout.readline()
+    except BrokenPipeError:
+        answer = ""
+    if not answer:  # the child was aborted
+        stop_probe()
+    return answer.strip() == "whole"
+
+
+def _start_probe() -> subprocess.Popen[str]:
+    stop_probe()
+    pipe, nobody = subprocess.PIPE, subprocess.DEVNULL
+    _probes.append(
+        subprocess.Popen(
+            [sys.executable, "-c", _PARQUET_PROBE],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=nobody,
+            text=True,
+            encoding="utf-8",
+        )
+    )
+    return _probes[0]
+
+
+@atexit.register
+def stop_probe() -> None:
+    """End the process that reads Parquet files first; the next file starts another one."""
+    while _probes:
+        probe = _probes.pop()
+        probe.kill()
+        probe.communicate()
 
 
 def _open_npz(title: str, content: Path | bytes) -> LazyTable:

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from node2seq.cli.table import make_table
+from node2seq.cli.commands import make_table
 
 LINE = ["residual-node2seq", "99.0", "97.5", "97.5", "99.1", "55", "28.2"]
 
