@@ -18,8 +18,8 @@ from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq.benchmarking.layers import Size, measured
 from node2seq.benchmarking.rows import BenchmarkRow
-from node2seq.data.handover import take_rows
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader
+from node2seq.data.shared_memory import take_rows
 from node2seq.errors import Node2SeqError
 
 FANOUT, BATCH_SIZE, CHANNELS = (10, 10), 1024, 64

@@ -36,7 +36,7 @@ LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("node2seq", "torch", "torch_geometric", "numpy", "safetensors")
 
 
-class LateModule:
+class LazyModule:
     """A module that is imported when something of it is first asked for: what needs none of it runs without.
 
     Args:

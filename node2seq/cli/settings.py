@@ -63,7 +63,7 @@ def source_of(flags: GraphFlags) -> Source:
     )
 
 
-def lasting(source: Source) -> Source:
+def with_absolute_paths(source: Source) -> Source:
     """The source with paths that still mean the same files when a run is resumed from elsewhere."""
     paths = {name: getattr(source, name) for name in ("root", "edges", "nodes", "store")}
     given = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
@@ -149,7 +149,7 @@ def read_file(given: TrainFlags) -> RecipeFile:
 
 def graph_of(given: TrainFlags, file: RecipeFile) -> Source:
     """The graph that flags and file name, and how to read it."""
-    source = checked(_override(file.source, lasting(source_of(given))), labelled=True)
+    source = checked(_override(file.source, with_absolute_paths(source_of(given))), labelled=True)
     if source.store is not None and given.raw:
         raise Node2SeqError(
             "--raw with a store", "its features are scaled already", "Give it to `data convert`"

@@ -13,7 +13,7 @@ from typing import Any
 
 from node2seq.cli.commands import echo, import_rich, step_teller
 from node2seq.cli.flags import TuneFlags
-from node2seq.cli.settings import checked, checked_metric, lasting, source_of, standardized
+from node2seq.cli.settings import checked, checked_metric, source_of, standardized, with_absolute_paths
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.recipes import default_model
@@ -33,7 +33,7 @@ _LINE_SECONDS = 8.0
 
 def tune(flags: TuneFlags) -> None:
     """Search, write the recipe and the report, and show what was found."""
-    graph = standardized(checked(lasting(source_of(flags)), labelled=True), flags.raw)
+    graph = standardized(checked(with_absolute_paths(source_of(flags)), labelled=True), flags.raw)
     model = flags.model or (default_model(graph.name) if flags.space == "paper" else "node2seq")
     name = f"tune-{graph.title}-{model}-{flags.space}".replace("*", "-star")
     folder = flags.out or Path("runs") / name

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
-from node2seq.data.handover import Handover
+from node2seq.data.shared_memory import SharedMemoryTransform
 from node2seq.errors import Node2SeqError
 from node2seq.ops.sampling import Array, draw, fastest_sampler, hop_key, node_words
 from node2seq.options import check_choice
@@ -281,7 +281,7 @@ def batch_loader(
         sampler: Draws the neighbours.
         batches: The seed nodes.
         read: Adds what the model reads to a batch, by its ``n_id`` and ``e_id``. Runs in the workers. Rows
-            that :func:`node2seq.data.handover.take_rows` takes are written once.
+            that :func:`node2seq.data.shared_memory.take_rows` takes are written once.
         workers: Processes that draw and read batches beside this one; they stay alive between epochs.
         input_time: The time of each seed node.
     """
@@ -292,7 +292,7 @@ def batch_loader(
         sampler,
         input_nodes=batches.nodes,
         input_time=input_time,
-        transform=Handover(read) if workers else read,
+        transform=SharedMemoryTransform(read) if workers else read,
         filter_per_worker=True,
         batch_sampler=batches,
         num_workers=workers,

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from node2seq.environment import LateModule
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
 from node2seq.storage import read_errors
 
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = LateModule("polars")
+    pl = LazyModule("polars")
 
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _FORMATS = {

@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 from torch_geometric.sampler import NodeSamplerInput
 
 from node2seq.data.graph import tensors_of
-from node2seq.data.handover import take_rows
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader, compressed
+from node2seq.data.shared_memory import take_rows
 from node2seq.environment import Processes
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import Whole

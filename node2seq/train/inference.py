@@ -146,7 +146,7 @@ def infer_by_layers(
         processes: Those that the nodes are divided among; each ends with the rows of all nodes.
     """
     done: list[Tensor] = []
-    own = _Own(graph, processes or Processes())
+    own = _OwnChunks(graph, processes or Processes())
     while True:
         layer, table = _run_to_next_layer(call, own, device, done)
         if layer is None:
@@ -155,7 +155,7 @@ def infer_by_layers(
         done.append(_run_layer(layer, table, own, device))
 
 
-class _Own:
+class _OwnChunks:
     """The chunks of a graph that this process works on: all of them, if it is alone."""
 
     def __init__(self, graph: BatchGraph, processes: Processes) -> None:
@@ -190,7 +190,7 @@ class _Own:
 
 def _run_to_next_layer(
     call: Callable[[Any, Edges], Tensor],
-    own: _Own,
+    own: _OwnChunks,
     device: torch.device,
     done: Sequence[Tensor],
 ) -> tuple[nn.Module | None, Tensor | None]:
@@ -216,7 +216,7 @@ def _run_to_next_layer(
     return layer, table
 
 
-def _run_layer(layer: nn.Module, table: Tensor | None, own: _Own, device: torch.device) -> Tensor:
+def _run_layer(layer: nn.Module, table: Tensor | None, own: _OwnChunks, device: torch.device) -> Tensor:
     """What a layer gives for all nodes."""
 
     def rows_of(nodes: Tensor) -> Tensor:

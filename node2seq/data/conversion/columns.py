@@ -33,7 +33,7 @@ _FILL = "Fill them with --fill mean or a number, or leave the column out (--igno
 
 
 @dataclass
-class _Moments:
+class _RunningMoments:
     """Mean, deviation and size of numbers that come in chunks."""
 
     count: int = 0
@@ -65,7 +65,7 @@ class _Moments:
 
 
 @dataclass
-class _Seen:
+class _ColumnStatistics:
     """What is known of a column so far. Rows count from 1; 0: none.
 
     Args:
@@ -86,7 +86,7 @@ class _Seen:
     too_large: tuple[int, float] = (0, 0.0)
     has_dates: bool = False
     texts: set[str] = field(default_factory=set)
-    numbers: _Moments = field(default_factory=_Moments)
+    numbers: _RunningMoments = field(default_factory=_RunningMoments)
 
     @property
     def given(self) -> int:
@@ -209,10 +209,12 @@ def choose_encoding_by_chunks(
 
     The frames are chunks of the columns, as :func:`flat` gives them.
     """
-    fill, seen = check_fill(fill), dict[str, _Seen]()
+    fill, seen = check_fill(fill), dict[str, _ColumnStatistics]()
     for frame in frames:
         for column in frame:
-            known = seen.setdefault(column.name, _Seen(column.name, title, column.name in categorical))
+            known = seen.setdefault(
+                column.name, _ColumnStatistics(column.name, title, column.name in categorical)
+            )
             known.add(column)
     found = [
         one.encoding(fill, standardize=standardize, wanted=one.name in wanted, notes=notes)

@@ -310,7 +310,7 @@ def write_edges(job: Job, report: Report) -> dict[str, Any]:
     (job.work / "keys.parquet").unlink(missing_ok=True)
     labels = job.done["labels"]
     classes = _mapped(job, labels["arrays"]["y"]) if labels["names"] else None
-    counted = _Counted(nodes, job.request.directed, classes)
+    counted = _EdgeCounter(nodes, job.request.directed, classes)
     frames = reported(chunks_of([job.work / "sorted.parquet"], ["key"], _KEYS), rows, report)
     sources = counted.sources(frame["key"].to_numpy() for frame in frames)
     arrays = {"row": write_array(job.folder, "row", "<i4", sources)}
@@ -329,7 +329,7 @@ def write_edges(job: Job, report: Report) -> dict[str, Any]:
     }
 
 
-class _Counted:
+class _EdgeCounter:
     """Counts edges while they are written.
 
     Args:

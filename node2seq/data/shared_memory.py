@@ -31,7 +31,7 @@ _ALIGNED = 64
 _SPARE = 1.25
 
 _numbers = itertools.count()
-_open: weakref.WeakValueDictionary[int, Handover] = weakref.WeakValueDictionary()
+_open: weakref.WeakValueDictionary[int, SharedMemoryTransform] = weakref.WeakValueDictionary()
 _writing: _Block | None = None
 """The block for the batch that this worker is reading."""
 
@@ -88,7 +88,7 @@ class _Block:
         return tensor.data_ptr() - first, tuple(tensor.shape), tensor.dtype
 
 
-class Handover:
+class SharedMemoryTransform:
     """Reads batches, and sends what was read from workers in blocks of memory.
 
     Args:
@@ -147,15 +147,19 @@ class _Sent:
     """What a worker sends: becomes what was read in the process that receives it."""
 
     def __init__(
-        self, found: Any, handover: Handover, block: _Block | None, address: tuple[int, int, int | None]
+        self,
+        found: Any,
+        transform: SharedMemoryTransform,
+        block: _Block | None,
+        address: tuple[int, int, int | None],
     ) -> None:
-        self._found, self._handover, self._block, self._address = found, handover, block, address
+        self._found, self._transform, self._block, self._address = found, transform, block, address
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         file, block = io.BytesIO(), self._block
         pickler = _Pickler(file, block)
         pickler.dump(self._found)
-        self._handover.size = max(self._handover.size, int(_SPARE * pickler.size) + _ALIGNED)
+        self._transform.size = max(self._transform.size, int(_SPARE * pickler.size) + _ALIGNED)
         if block is None:
             return pickle.loads, (file.getvalue(),)
         memory, block.is_known = None if block.is_known else block.memory, True

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from node2seq.data import handover
-from node2seq.data.handover import Handover, take_rows
+from node2seq.data import shared_memory
 from node2seq.data.sampler import NeighbourSampler, SeedBatches, batch_loader
+from node2seq.data.shared_memory import SharedMemoryTransform, take_rows
 
 NODES, BATCH_SIZE = 600, 20
 
@@ -85,13 +85,13 @@ def test_memory_is_written_again_but_not_under_a_view(batches):
         if number in (5, 20):
             views.append((batch["x"][3:7], known["x"][3:7]))
         del batch
-    assert in_blocks > 3 * handover._MOST_BLOCKS
+    assert in_blocks > 3 * shared_memory._MOST_BLOCKS
     for view, known in views:
         assert torch.equal(view, known)
 
 
 def test_one_process_reads_as_it_is_told():
     read = Read()
-    assert Handover(lambda batch: take_rows(read.x, batch))(torch.tensor([3, 1])).tolist() == (
+    assert SharedMemoryTransform(lambda batch: take_rows(read.x, batch))(torch.tensor([3, 1])).tolist() == (
         read.x[[3, 1]].tolist()
     )
