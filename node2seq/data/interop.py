@@ -27,6 +27,7 @@ from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, Split, kind_of_labels, labelled, masks_of
 from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_rules
 from node2seq.storage import write_bytes
 
 if TYPE_CHECKING:
@@ -194,18 +195,20 @@ def check_tables(paths: Sequence[Path], *, force: bool) -> None:
         force: Whether those that exist may be replaced.
     """
     for number, path in enumerate(paths):
-        if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
-            raise Node2SeqError(
+        is_known = path.suffix.lower() in (".csv", ".tsv", ".parquet")
+        is_new = path.resolve() not in [other.resolve() for other in paths[:number]]
+        ending = "its name has the ending of no format that can be written"
+        check_rules(
+            (is_known, str(path), ending, "End it in .csv, .tsv or .parquet"),
+            (is_new, str(path), "it is named for two tables", "Give each a file of its own"),
+            (path.absolute().parent.is_dir(), str(path), "its folder does not exist", "Create it first"),
+            (
+                force or not path.exists(),
                 str(path),
-                "its name has the ending of no format that can be written",
-                "End it in .csv, .tsv or .parquet",
-            )
-        if path.resolve() in [other.resolve() for other in paths[:number]]:
-            raise Node2SeqError(str(path), "it is named for two tables", "Give each a file of its own")
-        if not path.absolute().parent.is_dir():
-            raise Node2SeqError(str(path), "its folder does not exist", "Create it first")
-        if path.exists() and not force:
-            raise Node2SeqError(str(path), "it exists", "Give another name, or --force to replace it")
+                "it exists",
+                "Give another name, or --force to replace it",
+            ),
+        )
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:

@@ -43,6 +43,7 @@ from node2seq.data.tabular import (
 )
 from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_rules
 
 
 def read_graph(
@@ -176,22 +177,26 @@ def _unused_columns(edges: LazyTable, used: Sequence[str]) -> list[str]:
 
 def _check_without_nodes(options: ReadOptions, schema: dict[str, Any] | None) -> None:
     """Raise an error if something is asked for that only a table of nodes has."""
-    if options.label is not None and schema is None:
-        raise Node2SeqError(
+    check_rules(
+        (
+            options.label is None or schema is not None,
             f"label {options.label!r}",
             "labels come from a table of nodes",
             "Give one with nodes (--nodes FILE)",
-        )
-    if options.split_by is not None:
-        raise Node2SeqError(
+        ),
+        (
+            options.split_by is None,
             f"split_by={options.split_by}",
             "it is a column of the nodes",
             "Give a table of nodes (--nodes FILE)",
-        )
-    if schema is not None and schema["features"]:
-        raise Node2SeqError(
-            "no table of nodes", "the model was trained with the nodes' features", "Give one (--nodes FILE)"
-        )
+        ),
+        (
+            schema is None or not schema["features"],
+            "no table of nodes",
+            "the model was trained with the nodes' features",
+            "Give one (--nodes FILE)",
+        ),
+    )
 
 
 def _add_labels(

@@ -9,7 +9,7 @@ what each layer gave, and one input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -113,23 +113,6 @@ class _Reached(Exception):  # noqa: N818 - nothing went wrong
         self.layer, self.x = layer, x
 
 
-class _Replay:
-    """Stands in for the layers that read neighbours.
-
-    Args:
-        known: What the first of them gave for the nodes at hand.
-    """
-
-    def __init__(self, known: Sequence[Tensor]) -> None:
-        self._known = iter(known)
-
-    def __call__(self, layer: nn.Module, x: Tensor) -> Tensor:
-        out = next(self._known, None)
-        if out is None:
-            raise _Reached(layer, x)
-        return out
-
-
 @torch.no_grad()
 def infer_by_layers(
     call: Callable[[Any, Edges], Tensor],
@@ -146,83 +129,88 @@ def infer_by_layers(
         processes: Those that the nodes are divided among; each ends with the rows of all nodes.
     """
     done: list[Tensor] = []
-    own = _OwnChunks(graph, processes or Processes())
+    table_of = partial(_table, graph, processes or Processes())
     while True:
-        layer, table = _run_to_next_layer(call, own, device, done)
+        layer, table = _run_to_next_layer(call, graph, device, done, table_of)
         if layer is None:
             assert table is not None
             return table
-        done.append(_run_layer(layer, table, own, device))
+        done.append(_run_layer(layer, table, graph, device, table_of))
 
 
-class _OwnChunks:
-    """The chunks of a graph that this process works on: all of them, if it is alone."""
+def _table(graph: BatchGraph, processes: Processes, rows_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """A row for each node, in main memory; each process works out the rows of its own chunks of nodes.
 
-    def __init__(self, graph: BatchGraph, processes: Processes) -> None:
-        self.graph, self._processes = graph, processes
-
-    def _chunks(self) -> Iterator[Tensor]:
-        """Those of this process; one without a chunk takes the first, to know the shape of a table."""
-        rank, size = self._processes.rank, self._processes.size
-        for number, nodes in enumerate(self.graph.chunks(size)):
-            if number % size == rank or (number == 0 and rank >= self.graph.num_nodes):
-                yield nodes
-
-    def table(self, rows_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """A row for each node, in main memory; other processes work out the rows of their own chunks.
-
-        Args:
-            rows_of: Gives the rows of some nodes.
-        """
-        table: Tensor | None = None
-        for nodes in self._chunks():
+    Args:
+        graph: The graph.
+        processes: Those that the chunks are divided among.
+        rows_of: Gives the rows of some nodes.
+    """
+    rank, size, table = processes.rank, processes.size, None
+    for number, nodes in enumerate(graph.chunks(size)):
+        # A process without a chunk takes the first, to know the shape of the table.
+        if number % size == rank or (number == 0 and rank >= graph.num_nodes):
             rows = rows_of(nodes)
             if table is None:
-                table = torch.empty(self.graph.num_nodes, rows.size(-1), dtype=rows.dtype)
+                table = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)
             table[nodes] = rows.to(table.device)
-        assert table is not None
-        size = self._processes.size
-        if size > 1:
-            owned = ((number % size, nodes) for number, nodes in enumerate(self.graph.chunks(size)))
-            self._processes.exchange_rows_(table, owned)
-        return table
+    assert table is not None
+    if size > 1:
+        owned = ((number % size, nodes) for number, nodes in enumerate(graph.chunks(size)))
+        processes.exchange_rows_(table, owned)
+    return table
 
 
 def _run_to_next_layer(
     call: Callable[[Any, Edges], Tensor],
-    own: _OwnChunks,
+    graph: BatchGraph,
     device: torch.device,
     done: Sequence[Tensor],
+    table_of: Callable[[Callable[[Tensor], Tensor]], Tensor],
 ) -> tuple[nn.Module | None, Tensor | None]:
     """The next layer and its input for all nodes, None if these are the features; or what comes out."""
-    layer: nn.Module | None = None
+    next_layer: nn.Module | None = None
 
     def rows_of(nodes: Tensor) -> Tensor:
-        nonlocal layer
-        x = own.graph.features(nodes).to(device)
-        replay = _Replay([known[nodes].to(device) for known in done])
+        nonlocal next_layer
+        x = graph.features(nodes).to(device)
+        known = iter([table[nodes].to(device) for table in done])
+
+        def look_up(layer: nn.Module, x: Tensor) -> Tensor:
+            """Stands in for the layers that read neighbours, as far as they were run."""
+            out = next(known, None)
+            if out is None:
+                raise _Reached(layer, x)
+            return out
+
         try:
-            return call(x, Edges(None, run=replay))
+            return call(x, Edges(None, run=look_up))
         except _Reached as reached:
             if reached.x is x:
                 raise
-            layer = reached.layer
+            next_layer = reached.layer
             return reached.x
 
     try:
-        table = own.table(rows_of)
+        table = table_of(rows_of)
     except _Reached as reached:
         return reached.layer, None
-    return layer, table
+    return next_layer, table
 
 
-def _run_layer(layer: nn.Module, table: Tensor | None, own: _OwnChunks, device: torch.device) -> Tensor:
+def _run_layer(
+    layer: nn.Module,
+    table: Tensor | None,
+    graph: BatchGraph,
+    device: torch.device,
+    table_of: Callable[[Callable[[Tensor], Tensor]], Tensor],
+) -> Tensor:
     """What a layer gives for all nodes."""
 
     def rows_of(nodes: Tensor) -> Tensor:
-        part = own.graph.around(nodes, hops_of(layer)).to(device)
+        part = graph.around(nodes, hops_of(layer)).to(device)
         n_id = part.n_id.cpu()
-        x: Any = own.graph.features(n_id) if table is None else table[n_id]
+        x: Any = graph.features(n_id) if table is None else table[n_id]
         return convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
 
-    return own.table(rows_of)
+    return table_of(rows_of)

@@ -102,14 +102,20 @@ class TrainSettings:
                 "it is the temperature of the mean prediction",
                 "Give a number above 0, up to 1 for the mean as it is",
             ),
+            *(
+                (
+                    name,
+                    0 <= (getattr(self, name) or 0.0) < math.inf,
+                    "a penalty cannot be negative",
+                    "Give 0 or more",
+                )
+                for name in ("weight_decay", "conv_weight_decay", "consistency")
+            ),
+            *(
+                (name, 0 <= getattr(self, name) < 1, "it is a share", "Give 0 or more, below 1")
+                for name in ("averaging", "label_smoothing")
+            ),
         ]
-        for name in ("weight_decay", "conv_weight_decay", "consistency"):
-            value = getattr(self, name) or 0.0
-            rules.append(
-                (name, math.isfinite(value) and value >= 0, "a penalty cannot be negative", "Give 0 or more")
-            )
-        for name in ("averaging", "label_smoothing"):
-            rules.append((name, 0 <= getattr(self, name) < 1, "it is a share", "Give 0 or more, below 1"))
         check_rules(
             *((holds, f"{name}={getattr(self, name)!r}", reason, cure) for name, holds, reason, cure in rules)
         )
