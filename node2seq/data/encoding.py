@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, first_few, pl, subject
+from node2seq.data.tabular import MISSING, as_text, check_cells, first_few, pl, subject
 from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
 
@@ -168,14 +169,14 @@ def read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
         values = plain.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         with np.errstate(over="ignore"):
             out[:, place] = values
-        if not np.isfinite(out[:, place]).all():
-            row = int(np.flatnonzero(~np.isfinite(out[:, place]))[0])
-            cell = "nothing" if text[row] is None else repr(text[row])
-            raise Node2SeqError(
-                title,
-                f"column {column.name!r}: {cell} in row {row + 1} is not a finite 32-bit number",
-                "Correct it, remove the row, or leave the column out",
-            )
+        check_cells(
+            np.isfinite(out[:, place]),
+            title,
+            column.name,
+            lambda row, text=text: "nothing" if text[row] is None else repr(text[row]),
+            "is not a finite 32-bit number",
+            "Correct it, remove the row, or leave the column out",
+        )
     return out
 
 
@@ -322,13 +323,8 @@ def _numbers(
     values = (numbers if value is None else numbers.fill_null(value)).to_numpy()
     with np.errstate(over="ignore"):
         narrow = ((values - column.get("shift", 0.0)) / column.get("scale", 1.0)).astype(np.float32)
-    if not np.isfinite(narrow).all():
-        row = int(np.flatnonzero(~np.isfinite(narrow))[0])
-        raise Node2SeqError(
-            title,
-            f"column {numbers.name!r}: {values[row]} in row {row + 1} is not a finite 32-bit number",
-            "Correct it, or scale the column",
-        )
+    wrong = ("is not a finite 32-bit number", "Correct it, or scale the column")
+    check_cells(np.isfinite(narrow), title, numbers.name, values.__getitem__, *wrong)
     return narrow
 
 
@@ -398,31 +394,49 @@ def _onehot(
 _MOSTLY_ZERO = 0.5
 
 
+@dataclass
+class RunningMoments:
+    """Mean, deviation and size of numbers that come in chunks."""
+
+    count: int = 0
+    zeros: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    largest: float = 0.0
+    is_binary: bool = True
+
+    def add(self, values: np.ndarray) -> None:
+        """Take in a chunk of finite numbers."""
+        if not values.size:
+            return
+        mean, total = float(values.mean()), self.count + values.size
+        apart = mean - self.mean
+        self.squares += float(np.square(values - mean).sum()) + apart**2 * self.count * values.size / total
+        self.mean += apart * values.size / total
+        self.zeros += int((values == 0).sum())
+        self.largest = max(self.largest, float(np.abs(values).max()))
+        self.is_binary = self.is_binary and bool(((values == 0) | (values == 1)).all())
+        self.count = total
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """What to subtract from a column and what to divide it by then.
+
+        Zeros and ones stay as they are. A column that is mostly zeros, as word counts are, is divided by its
+        largest size, so that zeros stay zeros. Any other gets mean 0 and standard deviation 1.
+        """
+        if self.is_binary:
+            return 0.0, 1.0
+        if self.zeros / self.count >= _MOSTLY_ZERO:
+            return 0.0, self.largest
+        return self.mean, deviation_or_one(self.mean, math.sqrt(self.squares / self.count))
+
+
 def scale_of(values: np.ndarray) -> tuple[float, float]:
-    """What to subtract from a column and what to divide it by then.
-
-    Zeros and ones stay as they are. A column that is mostly zeros, as word counts are, is divided by its
-    largest size, so that zeros stay zeros. Any other gets mean 0 and standard deviation 1.
-
-    Args:
-        values: The numbers of the column, without missing ones.
-    """
-    values = values.astype(np.float64, copy=False)
-    if not values.size:
-        return 0.0, 1.0
-    is_binary, zeros = bool(((values == 0) | (values == 1)).all()), float((values == 0).mean())
-    return choose_scale(
-        is_binary, zeros, float(np.abs(values).max()), float(values.mean()), float(values.std())
-    )
-
-
-def choose_scale(
-    is_binary: bool, zeros: float, largest: float, mean: float, deviation: float
-) -> tuple[float, float]:
-    """The same by what is known of a column: the share of its zeros, its largest size, mean and deviation."""
-    if is_binary:
-        return 0.0, 1.0
-    return (0.0, largest) if zeros >= _MOSTLY_ZERO else (mean, deviation_or_one(mean, deviation))
+    """The shift and the scale of a column by its numbers, without missing ones."""
+    moments = RunningMoments()
+    moments.add(values.astype(np.float64, copy=False))
+    return moments.scale
 
 
 def deviation_or_one(mean: float, deviation: float) -> float:

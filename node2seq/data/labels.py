@@ -11,7 +11,7 @@ import torch
 
 from node2seq.data.encoding import LARGEST, NO_CATEGORY, as_numbers, plain_numbers
 from node2seq.data.splits import PARTS, labelled
-from node2seq.data.tabular import as_text, first_few, given_text, pl, subject
+from node2seq.data.tabular import as_text, check_cells, first_few, given_text, pl, subject
 from node2seq.errors import Node2SeqError
 
 #: The part of a split that each word stands for.
@@ -98,14 +98,8 @@ def read_target_numbers(column: pl.Series, title: str, *, trained: bool, before:
     )
     assert numbers is not None
     y = numbers.fill_null(math.nan).to_numpy().astype(np.float64)
-    wrong = np.flatnonzero(np.isinf(y) | (np.abs(y) > LARGEST))
-    if wrong.size:
-        which = f"{y[wrong[0]]} in row {before + int(wrong[0]) + 1}"
-        raise Node2SeqError(
-            title,
-            f"column {column.name!r}: {which} is too large to compute with in 32 bits",
-            "Correct it, or scale the column",
-        )
+    wrong = ("is too large to compute with in 32 bits", "Correct it, or scale the column")
+    check_cells(~(np.abs(y) > LARGEST), title, column.name, y.__getitem__, *wrong, before)
     known = np.unique(y[~np.isnan(y)])
     if not trained and known.size < 2:
         which = (
@@ -188,18 +182,15 @@ def read_label_columns(frame: pl.DataFrame, title: str, notes: list[str]) -> Lab
     for place, column in enumerate(frame):
         numbers = as_numbers(column, title, strict="0 or 1 says whether a node has this label")
         assert numbers is not None
-        values = numbers.fill_null(-1.0).to_numpy()
-        wrong = np.flatnonzero(
-            ~np.isin(values, (-1.0, 0.0, 1.0)) | (numbers == -1.0).fill_null(value=False).to_numpy()
+        check_cells(
+            numbers.is_in([0.0, 1.0]).fill_null(value=True).to_numpy(),
+            title,
+            column.name,
+            lambda row, numbers=numbers: f"{numbers[row]:g}",
+            "is neither 0 nor 1",
+            "Name columns of zeros and ones, or a single column to predict",
         )
-        if wrong.size:
-            row = int(wrong[0])
-            raise Node2SeqError(
-                title,
-                f"column {column.name!r}: {values[row]:g} in row {row + 1} is neither 0 nor 1",
-                "Name columns of zeros and ones, or a single column to predict",
-            )
-        y[:, place] = values
+        y[:, place] = numbers.fill_null(-1.0).to_numpy()
     partly = (y < 0).any(1) & (y >= 0).any(1)
     if partly.any():
         notes.append(f"{int(partly.sum())} nodes have only some of the labels filled in: they are unlabelled")

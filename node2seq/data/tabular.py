@@ -440,6 +440,32 @@ def subject(values: list[str], one: str, many: str) -> str:
     return many.format(len(values), first_few(values))
 
 
+def check_cells(
+    right: np.ndarray,
+    title: str,
+    name: str,
+    cell: Callable[[int], object],
+    reason: str,
+    cure: str,
+    before: int = 0,
+) -> None:
+    """Refuse a column with a wrong cell, and name the first.
+
+    Args:
+        right: Whether each cell is right.
+        title: What the table is called.
+        name: The column.
+        cell: What to say of the cell in a row.
+        reason: What is wrong with it.
+        cure: What to do.
+        before: How many rows of the table come before these.
+    """
+    if not right.all():
+        row = int(right.argmin())
+        where = f"column {name!r}: {cell(row)} in row {before + row + 1}"
+        raise Node2SeqError(title, f"{where} {reason}", cure)
+
+
 def given_text(column: pl.Series, title: str) -> pl.Series:
     """The cells as text, with nulls for those that hold a word for a missing cell."""
     text = as_text(column, title)

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.graph import carried_by
 from node2seq.data.splits import PARTS, split_in_order
-from node2seq.data.tabular import first_few, given_text, pl
+from node2seq.data.tabular import check_cells, first_few, given_text, pl
 from node2seq.errors import Node2SeqError
 
 Kind = Literal["date", "number"]
@@ -76,10 +76,8 @@ def read_times(column: pl.Series, title: str, kind: Kind | None = None, *, compl
         found = Times(column.cast(pl.Float64).fill_null(np.nan).to_numpy().copy(), "number")
     else:
         found = _read_text(given_text(column, title), title)
-    infinite = np.flatnonzero(np.isinf(found.values))
-    if infinite.size:
-        row = int(infinite[0])
-        raise _refusal(title, column.name, f"{column[row]} in row {row + 1} is infinite", "Correct it")
+    finite = ~np.isinf(found.values)
+    check_cells(finite, title, column.name, column.__getitem__, "is infinite", "Correct it")
     if kind is not None and kind != found.kind and not found.missing.all():
         raise _refusal(title, column.name, f"it holds {found.kind}s", f"Give {kind}s, as in training")
     if complete and (missing := found.missing).any():

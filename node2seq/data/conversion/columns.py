@@ -6,7 +6,6 @@ column of embeddings holds them, are a column for each number.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +17,8 @@ from node2seq.data.encoding import (
     MOST_CATEGORIES,
     NO_CATEGORY,
     Encoding,
+    RunningMoments,
     check_fill,
-    choose_scale,
     decimal_comma,
     missing_cells,
     plain_numbers,
@@ -30,38 +29,6 @@ from node2seq.data.times import holds_dates
 from node2seq.errors import Node2SeqError
 
 _FILL = "Fill them with --fill mean or a number, or leave the column out (--ignore)"
-
-
-@dataclass
-class _RunningMoments:
-    """Mean, deviation and size of numbers that come in chunks."""
-
-    count: int = 0
-    zeros: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    largest: float = 0.0
-    is_binary: bool = True
-
-    def add(self, values: np.ndarray) -> None:
-        """Take in a chunk of finite numbers."""
-        if not values.size:
-            return
-        mean, total = float(values.mean()), self.count + values.size
-        apart = mean - self.mean
-        self.squares += float(np.square(values - mean).sum()) + apart**2 * self.count * values.size / total
-        self.mean += apart * values.size / total
-        self.zeros += int((values == 0).sum())
-        self.largest = max(self.largest, float(np.abs(values).max()))
-        self.is_binary = self.is_binary and bool(((values == 0) | (values == 1)).all())
-        self.count = total
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        """What to subtract and what to divide by."""
-        count = max(self.count, 1)
-        deviation = math.sqrt(self.squares / count)
-        return choose_scale(self.is_binary, self.zeros / count, self.largest, self.mean, deviation)
 
 
 @dataclass
@@ -86,7 +53,7 @@ class _ColumnStatistics:
     too_large: tuple[int, float] = (0, 0.0)
     has_dates: bool = False
     texts: set[str] = field(default_factory=set)
-    numbers: _RunningMoments = field(default_factory=_RunningMoments)
+    numbers: RunningMoments = field(default_factory=RunningMoments)
 
     @property
     def given(self) -> int:
