@@ -179,12 +179,7 @@ class StoredGraph(FeatureStore, GraphStore):
         return self._map("id_text"), self._map("id_ptr"), self._map("id_order")
 
     def _map(self, name: str) -> Array:
-        entry = self.manifest["arrays"][name]
-        shape = tuple(entry["shape"])
-        if 0 in shape:  # nothing can be mapped of an empty file
-            return np.empty(shape, dtype=entry["dtype"])
-        # Copy on write: torch takes no array that is read only. Nothing is written, so nothing is copied.
-        return np.asarray(np.memmap(self.path / entry["file"], dtype=entry["dtype"], mode="c", shape=shape))
+        return map_array(self.path, self.manifest["arrays"][name])
 
     def __getstate__(self) -> dict[str, Any]:
         # A process that is spawned maps the arrays by itself.
@@ -230,6 +225,15 @@ class StoredGraph(FeatureStore, GraphStore):
         raise Node2SeqError(str(self.path), "a store is read only", "Convert other files into another store")
 
     _put_tensor = _remove_tensor = _put_edge_index = _remove_edge_index = _read_only
+
+
+def map_array(folder: Path, entry: Mapping[str, Any]) -> Array:
+    """An array of a store, mapped from disk, by what the manifest says of it."""
+    shape = tuple(entry["shape"])
+    if 0 in shape:  # nothing can be mapped of an empty file
+        return np.empty(shape, dtype=entry["dtype"])
+    # Copy on write: torch takes no array that is read only. Nothing is written, so nothing is copied.
+    return np.asarray(np.memmap(folder / entry["file"], dtype=entry["dtype"], mode="c", shape=shape))
 
 
 def write_array(

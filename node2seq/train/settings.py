@@ -238,17 +238,12 @@ def option_defaults(model: str) -> dict[str, Any]:
     }
 
 
-def setting_types(model: str) -> dict[str, Any]:
-    """The type of everything that can be set by name for a model."""
-    return {**option_types(model), **TRAINING_TYPES, "row_normalize": bool}
-
-
 def parse_setting(model: str, text: str, flag: str) -> tuple[str, Any]:
     """Read ``name=value``, or ``name=[value, value]`` for several values, as given to a flag."""
     name, equals, given = (part.strip() for part in text.partition("="))
     if not equals:
         raise Node2SeqError(f"{flag} {text}", "there is no = in it", f"Write {flag} setting=value")
-    types = setting_types(model)
+    types = {**option_types(model), **TRAINING_TYPES, "row_normalize": bool}
     if name not in types:
         raise unknown(f"{flag} {name}", name, types, getattr(options_of(model), "elsewhere", None))
     several = given.startswith("[") and given.endswith("]")

@@ -29,7 +29,7 @@ from node2seq.data.labels import (
     sorted_classes,
 )
 from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, labelled
-from node2seq.data.store import write_array
+from node2seq.data.store import map_array, write_array
 from node2seq.data.tabular import as_text, first_few, pl, subject
 from node2seq.errors import Node2SeqError
 
@@ -229,15 +229,9 @@ def _label_chunks(job: Job, label: str, about: dict[str, Any]) -> Iterator[np.nd
         row += frame.height
 
 
-def _mapped(job: Job, entry: dict[str, Any]) -> np.ndarray:
-    """An array that was written, by what the manifest will say of it."""
-    # Copy on write: torch takes no array that is read only.
-    return np.asarray(np.memmap(job.folder / entry["file"], dtype=entry["dtype"], mode="c"))
-
-
 def _check_split(job: Job, split: str, arrays: dict[str, Any]) -> None:
     """Refuse a split of which a part has no labelled node."""
-    parts, y = _mapped(job, arrays["split"]), _mapped(job, arrays["y"])
+    parts, y = map_array(job.folder, arrays["split"]), map_array(job.folder, arrays["y"])
     there = np.zeros(len(PARTS) + 1, dtype=np.int64)
     for start in range(0, parts.size, CHUNK):
         known = labelled(torch.from_numpy(y[start : start + CHUNK])).numpy()
@@ -247,7 +241,7 @@ def _check_split(job: Job, split: str, arrays: dict[str, Any]) -> None:
 
 def _describe_labels(job: Job, entry: dict[str, Any], title: str) -> tuple[int, dict[str, float]]:
     """How many nodes are labelled, and the range of numbers to predict."""
-    y = _mapped(job, entry)
+    y = map_array(job.folder, entry)
     if y.dtype.kind != "f":
         return sum(int((y[i : i + CHUNK] >= 0).sum()) for i in range(0, y.size, CHUNK)), {}
     known = np.array(y[~np.isnan(y)])
@@ -309,7 +303,7 @@ def write_edges(job: Job, report: Report) -> dict[str, Any]:
     nodes, rows = job.done["ids"]["nodes"], job.done["sort"]["rows"]
     (job.work / "keys.parquet").unlink(missing_ok=True)
     labels = job.done["labels"]
-    classes = _mapped(job, labels["arrays"]["y"]) if labels["names"] else None
+    classes = map_array(job.folder, labels["arrays"]["y"]) if labels["names"] else None
     counted = _EdgeCounter(nodes, job.request.directed, classes)
     frames = reported(chunks_of([job.work / "sorted.parquet"], ["key"], _KEYS), rows, report)
     sources = counted.sources(frame["key"].to_numpy() for frame in frames)
