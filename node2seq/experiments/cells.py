@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from node2seq.experiments.paper import COLUMN_TITLES, STUDIES, TABLES, TableLine
 from node2seq.nn.models import MODELS
 from node2seq.options import check_choice
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for
+from node2seq.search.space import Settings
 from node2seq.train.settings import TrainSettings, option_defaults
 
 K = TypeVar("K")
@@ -51,12 +52,14 @@ class Run:
     """A training to be done, with everything that it takes.
 
     Args:
-        key: Which training.
+        key: Which training: a :class:`Key`, or one of a search.
         recipe: How; None: by the rule for any graph, from the training nodes of its split.
+        settings: In a search, what was drawn for it.
     """
 
-    key: Key
+    key: Any
     recipe: Recipe | None
+    settings: Settings = field(default_factory=dict)
 
 
 def cell_of(line: TableLine, column: str) -> Cell | None:

@@ -33,7 +33,7 @@ from node2seq.experiments.rows import (
     recipe_to_json,
     write_choices,
 )
-from node2seq.experiments.trainer import LARGEST_CLASS, Program, RunProgram, SearchProgram
+from node2seq.experiments.trainer import LARGEST_CLASS, Program
 from node2seq.experiments.workers import Job, new_call, work_together
 from node2seq.search.space import Settings, stratified
 from node2seq.storage import make_folder, write_bytes
@@ -211,7 +211,7 @@ def rounds(
     choices = {cell: choice.trained_with for cell, choice in read_choices(folder).items()}
     for cells in _final_cells(protocol, choices) if stage == "measure" else [_study_cells(protocol, choices)]:
         yield _longest_first(
-            RunProgram(tuple(Run(Key(*cell, seed), recipe) for seed in protocol.final_seeds))
+            Program(tuple(Run(Key(*cell, seed), recipe) for seed in protocol.final_seeds))
             for cell, recipe in cells.items()
         )
 
@@ -268,14 +268,9 @@ def _search_programs(
     nowhere = Split(none, none, none, "none", 0, none)  # shapes do not depend on it
     recipes = [base.updated(**drawn[key.setting]) for key in keys]
     shapes = group_by_shape([Training(line.model, recipe, nowhere, 0, cross_fit=True) for recipe in recipes])
-    return [
-        SearchProgram(
-            base,
-            {keys[place]: drawn[keys[place].setting] for place in places},
-            protocol.rungs[rung - 1].seeds,
-        )
-        for places in shapes
-    ]
+    runs = [Run(key, recipe, drawn[key.setting]) for key, recipe in zip(keys, recipes, strict=True)]
+    seeds = protocol.rungs[rung - 1].seeds
+    return [Program(tuple(runs[place] for place in places), seeds) for places in shapes]
 
 
 Choices = Mapping[Cell, Recipe]
@@ -312,9 +307,10 @@ def _longest_first(programs: Iterable[Program]) -> list[Program]:
 
 def _cost(program: Program) -> float:
     """About how long a program takes beside others."""
-    key, recipe = program.keys[0], program.recipe
+    key, recipe = program.runs[0].key, program.runs[0].recipe
+    runs = len(program.runs) * max(len(program.seeds), 1)
     place = _LARGEST.index(key.column) if key.column in _LARGEST else len(_LARGEST)
-    weight = _WEIGHTS.get(key.model, 1.0) * (1 + len(_LARGEST) - place) * len(program.runs)
+    weight = _WEIGHTS.get(key.model, 1.0) * (1 + len(_LARGEST) - place) * runs
     if recipe is not None:
         weight *= recipe.settings.views * (3.0 if recipe.options.get("hops", 1) > 1 else 1.0)
     return weight

@@ -20,7 +20,7 @@ from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.cells import Cell, Key, Run, grouped, recipe_of
 from node2seq.experiments.rows import RowStore, Store
-from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall, RunProgram, SearchProgram
+from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall
 from node2seq.train.budget import Budget, OutOfTime
 
 OnRows = Callable[[Sequence[Any]], None]
@@ -183,10 +183,10 @@ class _Worker:
         return bool(ours)
 
     def _train(self, program: Program) -> None:
-        if isinstance(program, SearchProgram):
-            rows = self._trainer.search(program, self.job.budget.check)
+        if program.seeds:
+            rows = self._trainer.search(program, lambda _: self.job.budget.check())
         else:
-            rows, failures = self._trainer.train(program.runs, self.job.budget.check)
+            rows, failures = self._trainer.train(program.runs, lambda _: self.job.budget.check())
             self.failures |= failures
         self.on_rows(self.store.append(*rows))
 
@@ -212,7 +212,7 @@ def groups_of(runs: Sequence[Run], device: torch.device) -> list[tuple[Run, ...]
 
 
 def _one_round(runs: Sequence[Run], device: torch.device) -> list[list[Program]]:
-    return [[RunProgram(group) for group in groups_of(runs, device)]]
+    return [[Program(group) for group in groups_of(runs, device)]]
 
 
 def _device_of(name: str, number: int) -> torch.device:
