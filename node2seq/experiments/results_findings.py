@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from node2seq.data import COLUMNS
-from node2seq.experiments.cells import Cell, cell_of
 from node2seq.experiments.paper import (
     COLUMN_TITLES,
     PLUS_OPTIONS,
     PRINTED,
     TABLES,
+    Cell,
     ResultTable,
+    cell_of,
     first_in_print,
 )
 from node2seq.experiments.results_tables import difference_text, signed
@@ -166,20 +167,14 @@ def _against_rivals(standings: Sequence[_Standing]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """A paired difference and what it is one of: the column, with the pair where a table has several."""
-
-    title: str
-    difference: Difference
+#: Paired differences by the column, with the pair where a table has several.
+_Effects = Mapping[str, Difference]
 
 
-def _differences(
-    table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[Cell, Sample]
-) -> list[_Effect]:
+def _differences(table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[Cell, Sample]) -> _Effects:
     shape = TABLES[table]
     lines = {line.label: line for line in shape.lines}
-    found = []
+    found = {}
     for column in shape.columns:
         for first, second in pairs:
             cells = (cell_of(lines[label], column) for label in (first, second))
@@ -187,7 +182,7 @@ def _differences(
             difference = paired_difference(one, other)
             if difference is not None:
                 pair = f", {first} − {second}" if len(pairs) > 1 else ""
-                found.append(_Effect(f"{COLUMN_TITLES[column]}{pair}", difference))
+                found[f"{COLUMN_TITLES[column]}{pair}"] = difference
     return found
 
 
@@ -200,26 +195,22 @@ def verdict_of(above: int, below: int, comparisons: int) -> str:
     return "No consistent difference"
 
 
-def _effect(subject: str, effects: Sequence[_Effect]) -> str:
+def _effect(subject: str, effects: _Effects) -> str:
     if not effects:
         return ""
-    above = [effect for effect in effects if effect.difference.side > 0]
-    below = [effect for effect in effects if effect.difference.side < 0]
+    texts = {name: f"{name} {difference_text(each).replace(chr(10), ' ')}" for name, each in effects.items()}
+    above, below = ([texts[name] for name in effects if effects[name].side == side] for side in (1, -1))
     if not above and not below:
         return f"No difference from {subject}: all {len(effects)} intervals hold zero."
     verdict = verdict_of(len(above), len(below), len(effects))
     holding = len(effects) - len(above) - len(below)
     counts = [f"{holding} {'holds' if holding == 1 else 'hold'} zero"] if holding else []
     counts += [
-        f"{len(some)} {'lies' if len(some) == 1 else 'lie'} {side} zero ({'; '.join(map(_told, some))})"
+        f"{len(some)} {'lies' if len(some) == 1 else 'lie'} {side} zero ({'; '.join(some)})"
         for some, side in ((above, "above"), (below, "below"))
         if some
     ]
     return f"{verdict} from {subject}: of {len(effects)} intervals, {listed(counts)}."
-
-
-def _told(effect: _Effect) -> str:
-    return f"{effect.title} {difference_text(effect.difference).replace(chr(10), ' ')}"
 
 
 def _order(samples: Mapping[Cell, Sample]) -> str:
@@ -241,7 +232,7 @@ def _order(samples: Mapping[Cell, Sample]) -> str:
 def _in_place_of_gcn(samples: Mapping[Cell, Sample]) -> str:
     effects = _differences("5", TABLES["5"].contrasts, samples)
     text = _effect("the layer in place of a GCN layer (Table 5)", effects)
-    gains = {effect.title for effect in effects if effect.difference.side > 0}
+    gains = {title for title, difference in effects.items() if difference.side > 0}
     weak = sum(
         title in gains
         and (plain := samples.get(Cell("gcn", column))) is not None
@@ -259,9 +250,9 @@ def _in_place_of_gcn(samples: Mapping[Cell, Sample]) -> str:
 def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     by_option = {
         option: [
-            effect
+            difference
             for name in ("ablation-2", "ablation-3")
-            for effect in _differences(name, [("with all", f"without {option}")], samples)
+            for difference in _differences(name, [("with all", f"without {option}")], samples).values()
         ]
         for option in PLUS_OPTIONS
     }
@@ -271,17 +262,17 @@ def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     steady = {
         option: effects
         for option, effects in by_option.items()
-        if len(effects) > 1 and all(effect.difference.side > 0 for effect in effects)
+        if len(effects) > 1 and all(difference.side > 0 for difference in effects)
     }
-    rest = [effect for option, effects in by_option.items() if option not in steady for effect in effects]
+    rest = [each for option, effects in by_option.items() if option not in steady for each in effects]
     if steady:
         named = [f"{option} ({_span(effects)})" for option, effects in steady.items()]
         text = f"Taken out one at a time, the options of plus that help wherever used are {listed(named)}."
     else:
         text = "Taken out one at a time, no option of plus helps wherever it is used."
     if rest:
-        above = [effect.difference.mean for effect in rest if effect.difference.side > 0]
-        below = sum(effect.difference.side < 0 for effect in rest)
+        above = [difference.mean for difference in rest if difference.side > 0]
+        below = sum(difference.side < 0 for difference in rest)
         most = f" (by {signed(max(above))} at most)" if above else ""
         text += (
             f" Of the {len(rest)} intervals of the {'other ' if steady else ''}options, {len(above)} lie "
@@ -290,8 +281,8 @@ def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     return text
 
 
-def _span(effects: Sequence[_Effect]) -> str:
-    means = sorted(effect.difference.mean for effect in effects)
+def _span(effects: Sequence[Difference]) -> str:
+    means = sorted(difference.mean for difference in effects)
     return f"{len(effects)} columns, {signed(means[0])} to {signed(means[-1])}"
 
 

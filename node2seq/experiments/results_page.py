@@ -6,8 +6,17 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from node2seq.data import DATASETS
-from node2seq.experiments.cells import Cell, cell_of, cells_of, choose_cells
-from node2seq.experiments.paper import COLUMN_TITLES, EDGE_NOTES, MODEL_TITLES, TABLE_1, TABLES
+from node2seq.experiments.paper import (
+    COLUMN_TITLES,
+    EDGE_NOTES,
+    MODEL_TITLES,
+    TABLE_1,
+    TABLES,
+    Cell,
+    cell_of,
+    cells_of,
+    choose_cells,
+)
 from node2seq.experiments.results_findings import findings
 from node2seq.experiments.results_tables import (
     against_the_paper,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from node2seq.experiments.cells import Cell
-from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, Figure, ResultTable
+from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, Cell, Figure, ResultTable
 from node2seq.experiments.samples import VERDICTS, Cost, Difference, Paired, Sample, paired_difference
 from node2seq.recipes import Recipe
 from node2seq.reporting.charts import Box, box_plot

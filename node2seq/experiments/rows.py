@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key
+from node2seq.experiments.paper import Cell, Key
 from node2seq.recipes import Recipe
 from node2seq.search.space import Settings
 from node2seq.storage import JsonLines, hold, make_folder

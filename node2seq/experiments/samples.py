@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, grouped
+from node2seq.experiments.paper import Cell, grouped
 from node2seq.experiments.rows import ResultRow, SearchRow
 from node2seq.recipes import Recipe
 from node2seq.storage import JsonLines

@@ -19,8 +19,8 @@ import torch
 from node2seq.data import Split
 from node2seq.environment import source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key, Run
 from node2seq.experiments.declaration import CellSpace, Line, Protocol
+from node2seq.experiments.paper import Cell, Key, Run
 from node2seq.experiments.rows import (
     CHOSEN,
     DECLARATION,

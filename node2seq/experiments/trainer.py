@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 from node2seq import __version__
 from node2seq.data import Split, make_split
 from node2seq.environment import device_name, make_deterministic, package_versions, same_code
-from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.graphs import read_graph_of, standardized, unpack
+from node2seq.experiments.paper import Key, Run
 from node2seq.experiments.rows import ResultRow, SearchRow, recipe_to_json
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.recipes.choose import recipe_by_rule, sizes_of_split

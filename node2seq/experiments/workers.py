@@ -18,7 +18,7 @@ import torch
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key, Run, grouped, recipe_of
+from node2seq.experiments.paper import Cell, Key, Run, grouped, recipe_of
 from node2seq.experiments.rows import RowStore, Store
 from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall
 from node2seq.train.budget import Budget, OutOfTime

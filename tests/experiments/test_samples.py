@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell
+from node2seq.experiments.paper import Cell
 from node2seq.experiments.samples import (
     Difference,
     Effort,
