@@ -14,9 +14,8 @@ from node2seq.experiments.declaration import Line, Protocol, Study
 from node2seq.experiments.graphs import UNIQUE
 from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, first_in_print, grouped
 from node2seq.experiments.results_findings import verdict_of
-from node2seq.experiments.results_tables import signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import LEVEL, Paired, Sample, holm, paired, samples_of
+from node2seq.experiments.samples import LEVEL, Paired, Sample, holm, paired, samples_of, signed
 from node2seq.experiments.trainer import LARGEST_CLASS
 
 #: The share of the most frequent class of the training nodes, as a line.

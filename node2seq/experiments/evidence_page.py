@@ -20,11 +20,10 @@ from node2seq.experiments.evidence import (
     study_sentences,
 )
 from node2seq.experiments.paper import PRINTED, Cell
-from node2seq.experiments.results_tables import cost_cells, difference_text, recipe_text, titled
-from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices
-from node2seq.experiments.samples import Sample, costs_of
+from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices, recipe_text
+from node2seq.experiments.samples import Sample, costs_of, difference_text
 from node2seq.reporting.charts import Dots, dot_chart
-from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
+from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, titled, to_markdown
 from node2seq.storage import make_folder, write_bytes
 
 PAGE, FOREST = "evidence.md", "evidence.svg"
@@ -268,7 +267,7 @@ def _costs(evidence: Evidence, search: SearchStore) -> list[Block]:
         "final rows": [row for row in evidence.rows if row.key.study == "main"],
         "studies": [row for row in evidence.rows if row.key.study != "main"],
     }
-    lines = [[title, *cost_cells(cost)] for title, rows in stages.items() for cost in costs_of(rows)]
+    lines = [[title, *cost.cells()] for title, rows in stages.items() for cost in costs_of(rows)]
     header = ["", "device", "trainings", "epochs", "seconds of all processes", "wall time"]
     return titled("What it took", header, lines)
 

@@ -17,9 +17,17 @@ from node2seq.experiments.paper import (
     cell_of,
     first_in_print,
 )
-from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import VERDICTS, Difference, Effort, Sample, listed, paired_difference
+from node2seq.experiments.samples import (
+    VERDICTS,
+    Difference,
+    Effort,
+    Sample,
+    difference_text,
+    listed,
+    paired_difference,
+    signed,
+)
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"

@@ -139,6 +139,18 @@ def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
     return Recipe(values["options"], TrainSettings(**values["settings"]), values["row_normalize"])
 
 
+def recipe_text(recipe: Recipe) -> str:
+    """All options of a recipe, and the training settings that tell it from others."""
+    default = TrainSettings()
+    parts = [f"{name} {value}" for name, value in recipe.options.items()]
+    parts += [
+        f"{name} {value}"
+        for name, value in vars(recipe.settings).items()
+        if name in ("epochs", "lr", "weight_decay") or value != getattr(default, name)
+    ]
+    return ", ".join([*parts, *(["features divided by their sum"] if recipe.row_normalize else [])])
+
+
 class SearchKey(NamedTuple):
     """One setting of a cell in one round."""
 

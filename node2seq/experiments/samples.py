@@ -160,6 +160,20 @@ def paired(first: Sample | None, second: Sample | None) -> Paired | None:
     return Paired(mean, mean - reach, mean + reach, found.size, t_test(mean / error, free))
 
 
+def signed(value: float) -> str:
+    """A difference in points, to one decimal, with its sign."""
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def difference_text(difference: Difference | None, note: str = "") -> str:
+    """A difference with a note, and its interval below it."""
+    if difference is None:
+        return "–"
+    interval = f"[{signed(difference.low)}, {signed(difference.high)}]"
+    return f"{signed(difference.mean)}{note}\n{interval}"
+
+
 def standard_error(values: np.ndarray) -> float:
     """Of the mean of several values."""
     return float(values.std(ddof=1)) / math.sqrt(values.size)
@@ -216,6 +230,11 @@ class Cost(NamedTuple):
     """How many processes the calls had, for rows of reported runs."""
     together: str
     """How many runs were one program, for rows of reported runs; one where rows do not say."""
+
+    def cells(self) -> list[str]:
+        """The device, trainings, epochs, seconds of all processes and wall time."""
+        seconds = (f"{spent:.0f} s" for spent in (self.training_seconds, self.wall_seconds))
+        return [self.device, f"{self.runs}", f"{self.epochs}", *seconds]
 
 
 def costs_of(rows: Iterable[ResultRow | SearchRow]) -> list[Cost]:
