@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import Cell, grouped
 from node2seq.experiments.rows import ResultRow, SearchRow
 from node2seq.recipes import Recipe
-from node2seq.storage import JsonLines
+from node2seq.search.trials import read_table
 
 #: Where a mean can stand to the paper's; the error is that of the mean over our runs.
 VERDICTS = ("at or above", "within one standard error", "below")
@@ -259,16 +258,11 @@ class Effort(NamedTuple):
 
 
 def efforts_of(table: Path) -> dict[Cell, Effort]:
-    """Count the trials of a table: a line that describes a search, then a line for each of its trials."""
+    """Count the trials of each cell in a table of searches."""
     found: dict[Cell, Effort] = {}
-    cell = None
-    for line in JsonLines(table).refresh().values:
-        if "variant" in line:
-            cell = Cell(line["model"], line["column"], line["variant"])
-            found.setdefault(cell, Effort(0, 0))
-        elif cell is None:
-            raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
-        else:
-            settings, trainings = found[cell]
-            found[cell] = Effort(settings + 1, trainings + line["splits"] + line.get("failed", 0))
+    for about, *trials in read_table(table):
+        cell = Cell(about["model"], about["column"], about["variant"])
+        settings, trainings = found.get(cell, (0, 0))
+        trainings += sum(trial["splits"] + trial.get("failed", 0) for trial in trials)
+        found[cell] = Effort(settings + len(trials), trainings)
     return found

@@ -19,7 +19,7 @@ from node2seq.environment import device_name, make_deterministic, package_versio
 from node2seq.experiments.graphs import read_graph_of, standardized, unpack
 from node2seq.experiments.paper import Key, Run
 from node2seq.experiments.rows import ResultRow, SearchRow, recipe_to_json
-from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.conv.ranks import recorded
 from node2seq.recipes.choose import recipe_by_rule, sizes_of_split
 from node2seq.search.evaluate import without_test
 from node2seq.search.settings import check_seeds
@@ -252,18 +252,10 @@ def _training(run: Run, data: Data, split: Split, seed: int, cross_fit: bool = F
 
 def swapped_share(model: nn.Module, graph: Data) -> float | None:
     """The share of entries in the sequences of a trained network that are non-local nodes, if it has any."""
-    conv = next((module for module in model.modules() if isinstance(module, Node2SeqConv)), None)
-    if conv is None:
-        return None
-    inputs: list[Tensor] = []
-    hook = conv.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    try:
+    with recorded(model) as calls:
         infer(model, model, graph.x, graph.edge_index)
-    finally:
-        hook.remove()
-    with torch.no_grad():
-        _, trace = conv(inputs[0], graph.edge_index, return_trace=True)
-    return round(float(trace.is_nonlocal.double().mean()), 6)
+    first = next(iter(calls.values()), None)
+    return None if first is None else round(float(first.trace.is_nonlocal.double().mean()), 6)
 
 
 def _accuracy(measured: Measured) -> float:
