@@ -33,11 +33,11 @@ from node2seq.benchmarking.layers import (
     PLAN_ANEW,
     LayerBenchmark,
     Size,
+    measure,
     power_law,
 )
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import measure
 from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.sequences import Layout

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from node2seq.benchmarking.layers import COMPILED, NOT_COMPILED
+from node2seq.benchmarking.layers import COMPILED, NOT_COMPILED, measure
 from node2seq.benchmarking.rows import (
     BenchmarkRow,
     Machine,
@@ -20,7 +20,6 @@ from node2seq.benchmarking.rows import (
     size_text,
     time_text,
 )
-from node2seq.benchmarking.timing import measure
 from node2seq.environment import pick_device
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from order_networks import OneLayer
-from order_tasks import CLASSES, TASKS, draw_order_task
+from order_tasks import CLASSES, TASKS, OneLayer, draw_order_task
 from study import Rows, study_parser, write_between
 from torch import Tensor, nn
 from torch_geometric.data import Data

@@ -186,7 +186,7 @@ def test_intervals_are_those_of_student(study: Any):
 def test_what_a_rating_shows_of_itself_reaches_later_ones_alone(study: Any):
     """Its own value is among the columns for its neighbours: changed, its own logits stay as they are."""
     graph = events(30)
-    model = sys.modules["order_networks"].OneLayer
+    model = sys.modules["order_tasks"].OneLayer
     for layer in ("soft ranks", "mean", "pna", "attention", "paper, max", "hard ranks, random"):
         network = model(13, 8, 2, layer=layer, target_columns=6)
         changed = graph.x.clone()
