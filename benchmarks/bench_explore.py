@@ -27,8 +27,9 @@ from script import argument_parser
 from study import Rows, write_between
 
 from node2seq.environment import pick_device
+from node2seq.explain.run import open_run
 from node2seq.explain.server import make_app
-from node2seq.explain.view import Viewer, open_run
+from node2seq.explain.view import Viewer
 from node2seq.reporting.document import Grid, to_markdown
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.training import train_run

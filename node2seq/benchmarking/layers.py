@@ -4,8 +4,6 @@ graph, and the least that ours has to gather.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from node2seq import ops
 from node2seq.benchmarking.rows import BenchmarkRow
+from node2seq.environment import release_freed_memory
 from node2seq.nn.conv.node2seq import Node2SeqConv
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -96,19 +95,11 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int | None:
     if not _CLEAR.exists():
         step()
         return None
-    _return_free_memory()
+    release_freed_memory()  # a step that reused it would seem to need none
     _CLEAR.write_text("5")  # resets the high-water mark
     before = _resident("VmRSS:")
     step()
     return max(_resident("VmHWM:") - before, 0)
-
-
-def _return_free_memory() -> None:
-    """Return freed memory to the system: a step that reused it would seem to need none."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-        if trim is not None:
-            trim(0)
 
 
 def _resident(field: str) -> int:

@@ -13,7 +13,8 @@ from node2seq.cli.table import make_table
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
 from node2seq.explain.page import page_of
-from node2seq.explain.view import ExplainedRun, Viewer, full_view, open_run
+from node2seq.explain.run import ExplainedRun, open_run
+from node2seq.explain.view import Viewer, full_view
 from node2seq.reporting.document import percent
 from node2seq.storage import write_bytes
 

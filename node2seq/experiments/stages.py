@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 
 from node2seq.data import Split
-from node2seq.environment import source_commit
+from node2seq.environment import git, source_commit
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.declaration import CellSpace, Line, Protocol
 from node2seq.experiments.paper import Cell, Key, Run
@@ -181,18 +180,10 @@ def check_commit(commit: str | None, path: Path) -> None:
 
 def is_held(commit: str, path: Path) -> bool | None:
     """Whether a commit holds a file with its content of now; None where there is no repository to ask."""
-    if _git(path.parent, "rev-parse", "--git-dir") is None:
+    if git(path.parent, "rev-parse", "--git-dir") is None:
         return None
-    return _git(path.parent, "show", f"{commit}:./{path.name}") == path.read_bytes()
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints, or None if it fails or is not there."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+    held = git(path.parent, "rev-parse", f"{commit}:./{path.name}")
+    return held is not None and held == git(path.parent, "hash-object", path.name)
 
 
 def rounds(

@@ -18,10 +18,11 @@ from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for,
 from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
-from node2seq.search.bayes import Bayes, OthersFinish, search_with_optuna
+from node2seq.search.bayes import Bayes, search_with_optuna
 from node2seq.search.evaluate import Evaluator, Say, SearchProgress
 from node2seq.search.halving import Halving, search_by_halving
 from node2seq.search.settings import SearchSettings
+from node2seq.search.sharing import OthersFinish
 from node2seq.search.space import Choice, Settings, Space
 from node2seq.search.spaces import GIVEN, SPACES
 from node2seq.search.trials import Trial, Trials, best_of, most_trusted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.explain.view import ExplainedRun, open_run
+from node2seq.explain.run import ExplainedRun, open_run
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.training import train_run
 from node2seq.train.settings import TrainSettings

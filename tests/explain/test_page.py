@@ -10,7 +10,8 @@ from asking import get
 from chromium import INSTALL, Chromium, find_chromium
 
 from node2seq.explain.page import page_of
-from node2seq.explain.view import ExplainedRun, Viewer, full_view
+from node2seq.explain.run import ExplainedRun
+from node2seq.explain.view import Viewer, full_view
 
 ROWS = "[...document.querySelectorAll('#strip tbody tr')]"
 SHARES = (

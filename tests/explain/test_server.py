@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node2seq.explain.page import page_of
-from node2seq.explain.view import ExplainedRun, Viewer, full_view
+from node2seq.explain.run import ExplainedRun
+from node2seq.explain.view import Viewer, full_view
 
 
 def test_it_answers_what_explain_gives(server: str, explained: ExplainedRun):

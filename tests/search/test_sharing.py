@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from node2seq.search import bayes
-from node2seq.search.bayes import FolderWorkers, StudyWorkers, hide_password, journal_files, lost_trials
+from node2seq.search import sharing
+from node2seq.search.bayes import hide_password, journal_files
+from node2seq.search.sharing import FolderWorkers, StudyWorkers, lost_trials
 
 optuna = pytest.importorskip("optuna")
 
@@ -160,7 +161,7 @@ def trial(worker: str | None) -> SimpleNamespace:
 
 
 def test_a_process_that_ended_loses_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bayes.time, "sleep", lambda _: None)
+    monkeypatch.setattr(sharing.time, "sleep", lambda _: None)
     mine, other = FolderWorkers(tmp_path), FolderWorkers(tmp_path)
     with mine.working():
         with other.working():
@@ -174,7 +175,7 @@ def test_a_process_that_ended_loses_its_trials(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_process_that_counts_on_is_alive(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bayes, "_BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(sharing, "_BEAT_SECONDS", 0.02)
     study = optuna.create_study()
     made: dict[str, Any] = {}
 
