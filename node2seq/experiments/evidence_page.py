@@ -130,7 +130,7 @@ def forest(evidence: Evidence) -> str:
             gaps = {column_title(each.column): each.gap for each in contrasts}
             if gaps:
                 means = {title: gap.mean for title, gap in gaps.items()}
-                series.append(Dots(line.label, means, {title: gap.reach for title, gap in gaps.items()}))
+                series.append(Dots(line.label, means, {title: gap.margin for title, gap in gaps.items()}))
                 shown += [title for title in gaps if title not in shown]
     if not series:
         return ""

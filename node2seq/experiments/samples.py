@@ -49,7 +49,7 @@ class Sample:
         return statistics.stdev(self.tests.values()) if self.n > 1 else None
 
     @property
-    def reach(self) -> float:
+    def margin(self) -> float:
         """Half the width of the 95 % t-interval of the mean; 0 for one run."""
         if self.sd is None:
             return 0.0
@@ -87,7 +87,7 @@ class Paired(Difference):
     p: float
 
     @property
-    def reach(self) -> float:
+    def margin(self) -> float:
         """Half the width of the interval."""
         return self.high - self.mean
 
@@ -155,8 +155,8 @@ def paired(first: Sample | None, second: Sample | None) -> Paired | None:
     mean, free, error = float(found.mean()), found.size - 1, standard_error(found)
     if error == 0.0:  # every pair has the same difference
         return Paired(mean, mean, mean, found.size, p=float(mean == 0.0))
-    reach = t_quantile(1 - LEVEL / 2, free) * error
-    return Paired(mean, mean - reach, mean + reach, found.size, t_test(mean / error, free))
+    margin = t_quantile(1 - LEVEL / 2, free) * error
+    return Paired(mean, mean - margin, mean + margin, found.size, t_test(mean / error, free))
 
 
 def signed(value: float) -> str:
