@@ -57,9 +57,9 @@ class Task:
     shares: tuple[float, ...] | None = None
 
 
-def _features(rng: np.random.Generator, y: np.ndarray, noise: float = 1.0) -> np.ndarray:
+def _features(rng: np.random.Generator, y: np.ndarray) -> np.ndarray:
     centres = rng.normal(size=(y.max() + 1, 6))
-    return centres[y] + noise * rng.normal(size=(len(y), 6))
+    return centres[y] + rng.normal(size=(len(y), 6))
 
 
 def _plain(rng: np.random.Generator, y: np.ndarray) -> dict[str, Any]:
