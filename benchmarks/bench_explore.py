@@ -24,8 +24,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from script import argument_parser
-from study import Rows, write_between
+from script import Rows, argument_parser, write_between
 
 from node2seq.environment import pick_device
 from node2seq.explain.run import open_run

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from families import FAMILIES, draw_graph
-from study import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
+from script import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split

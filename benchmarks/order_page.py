@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from order_tasks import TASKS
-from study import interval, table, words
+from script import interval, table, words
 
 from node2seq.experiments.samples import Paired, Sample, listed, paired
 from node2seq.reporting.charts import Dots, dot_chart

@@ -22,7 +22,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from study import study_parser
+from script import study_parser
 
 from node2seq.environment import source_commit
 from node2seq.reporting.document import Block, Grid, Heading, Paragraph, to_markdown

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from order_tasks import CLASSES, TASKS, OneLayer, draw_order_task
-from study import Rows, study_parser, write_between
+from script import Rows, study_parser, write_between
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.explain import AttentionExplainer, ExplainerAlgorithm, GNNExplainer

@@ -13,7 +13,6 @@ from node2seq.experiments.paper import (
     PRINTED,
     TABLES,
     Cell,
-    ResultTable,
     cell_of,
     first_in_print,
 )
@@ -54,8 +53,8 @@ def findings(
         efforts: What the searches took.
     """
     standings = {
-        "paper": [*_standings(TABLES["2"], samples), *_standings(TABLES["3"], samples)],
-        "plus": [*_standings(TABLES["plus-2"], samples), *_standings(TABLES["plus-3"], samples)],
+        "paper": [*_standings("2", samples), *_standings("3", samples)],
+        "plus": [*_standings("plus-2", samples), *_standings("plus-3", samples)],
     }
     if not any(standings.values()):
         return []
@@ -92,27 +91,17 @@ class _Standing:
     difference: Difference | None
 
 
-def _standings(table: ResultTable, samples: Mapping[Cell, Sample]) -> list[_Standing]:
-    found = []
+def _standings(name: str, samples: Mapping[Cell, Sample]) -> list[_Standing]:
+    table, found = TABLES[name], []
     for column in table.columns:
-        known = {
-            line.label: sample
-            for line in table.lines
-            if (sample := samples.get(Cell(line.model, column, line.variant)))
-        }
+        cells = {line.label: Cell(line.model, column, line.variant) for line in table.lines}
+        known = {label: samples[cell] for label, cell in cells.items() if cell in samples}
         ours = known.pop(_OURS, None)
-        if ours is None or not known:
-            continue
-        rival = max(known, key=lambda label: known[label].mean)
-        found.append(
-            _Standing(
-                column,
-                rank=1 + sum(sample.mean > ours.mean for sample in known.values()),
-                models=1 + len(known),
-                rival=rival,
-                difference=paired_difference(ours, known[rival]),
-            )
-        )
+        if ours is not None and known:
+            rival = max(known, key=lambda label: known[label].mean)
+            rank = 1 + sum(sample.mean > ours.mean for sample in known.values())
+            difference = paired_difference(ours, known[rival])
+            found.append(_Standing(column, rank, 1 + len(known), rival, difference))
     return found
 
 

@@ -120,8 +120,7 @@ class ResultRow(KeyedRow):
     def to_json(self) -> dict[str, Any]:  # noqa: D102
         values = super().to_json()
         if self.together is None:  # the order of the rows that do not have it
-            values["recipe"] = values.pop("recipe")
-            values |= {name: values.pop(name) for name in _PROVENANCE}
+            values |= {name: values.pop(name) for name in ("recipe", *_PROVENANCE)}
         return {name: value for name, value in values.items() if value is not None or name == "commit"}
 
 

@@ -131,6 +131,12 @@ class CellTrainer:
         here = all(getattr(row, name) == value for name, value in self._machine.items())
         return here and (row.commit == self.call.commit or same_code(row.commit, _TRAINING_CODE))
 
+    def run(self, program: Program, on_epoch: OnProgress) -> tuple[Sequence[Any], dict[Key, str]]:
+        """The rows of a program, and why runs failed that have none; see :meth:`train`."""
+        if program.seeds:
+            return self.search(program, on_epoch), {}
+        return self.train(program.runs, on_epoch)
+
     def train(
         self, runs: Sequence[Run], on_epoch: OnProgress | None = None
     ) -> tuple[list[ResultRow], dict[Key, str]]:

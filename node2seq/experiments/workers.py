@@ -175,20 +175,14 @@ class _Worker:
     def _train_unclaimed(self, program: Program) -> bool:
         """Train what no other process has claimed of a program; False if there is nothing."""
         self.job.budget.check()
-        with self.store.claim(*program.keys) as ours:
-            ours = [key for key in ours if self._is_open(key)]
+        with self.store.claim(*program.keys) as claimed:
+            ours = [key for key in claimed if self._is_open(key)]
             if ours:
-                self._train(program.only(ours))
+                rows, failures = self._trainer.run(program.only(ours), lambda _: self.job.budget.check())
+                self.failures |= failures
+                self.on_rows(self.store.append(*rows))
                 self._trainer.make_room()
         return bool(ours)
-
-    def _train(self, program: Program) -> None:
-        if program.seeds:
-            rows = self._trainer.search(program, lambda _: self.job.budget.check())
-        else:
-            rows, failures = self._trainer.train(program.runs, lambda _: self.job.budget.check())
-            self.failures |= failures
-        self.on_rows(self.store.append(*rows))
 
 
 def together_on(device: torch.device, column: str) -> int | None:
