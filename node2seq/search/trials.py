@@ -114,15 +114,12 @@ class Trials:
         """Keep what became of trials with a seed each."""
         lines = []
         for trial, seed, outcome in trained:
-            epoch = outcome.result.best.epoch if outcome.result else None
-            trial.accuracies[seed], trial.epochs[seed] = outcome.cross_fitted, epoch
-            trial.seconds += outcome.seconds
             line = {
                 "trial": trial.number,
                 "stage": trial.stage,
                 "seed": seed,
                 "val": outcome.cross_fitted,
-                "epoch": epoch,
+                "epoch": outcome.result.best.epoch if outcome.result else None,
                 "pruned": trial.pruned,
                 "seconds": round(outcome.seconds, 4),
                 "settings": trial.settings,
@@ -131,7 +128,7 @@ class Trials:
         with hold(self.path.with_name(_WRITING), wait=True):  # other processes may search along
             self.refresh()
             self._file.append(lines if self._lines else [self.header, *lines])
-            self._lines += len(self._file.refresh().values)  # known
+            self.refresh()  # which tells the trials
 
     def _learn(self, line: Any) -> None:
         try:
