@@ -21,10 +21,9 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops
 
 from node2seq import Node2SeqConv, ops
-from node2seq.benchmarking.layers import CHANNELS, COMPILED, NOT_COMPILED
+from node2seq.benchmarking.layers import CHANNELS, COMPILED, NOT_COMPILED, measure
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import measure
 
 NODES, EDGES, BATCHES = 30, 60, 10
 Batch = tuple[Tensor, Tensor]

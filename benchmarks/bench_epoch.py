@@ -21,9 +21,9 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
 from torch_geometric.transforms import AddRemainingSelfLoops
 
+from node2seq.benchmarking.layers import measure
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import measure
 from node2seq.data import load, make_split
 from node2seq.nn.models import GCN, Node2Seq
 from node2seq.train.trainer import WARM_UP, Replay

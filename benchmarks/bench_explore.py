@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tempfile
 import threading
 import time
@@ -19,16 +20,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-import uvicorn
-from script import argument_parser
-from study import Rows, write_between
+from script import Rows, argument_parser, write_between
 
 from node2seq.environment import pick_device
 from node2seq.explain.run import open_run
-from node2seq.explain.server import make_app
+from node2seq.explain.server import serve
 from node2seq.explain.view import Viewer
 from node2seq.reporting.document import Grid, to_markdown
 from node2seq.runs.folder import RunConfig, Source
@@ -56,47 +56,36 @@ def write_files(folder: Path, nodes: int) -> Source:
     return Source(edges=str(folder / "edges.csv"), nodes=str(folder / "nodes.csv"), label="kind")
 
 
-class Served:
-    """The page of a run, in a thread of its own."""
-
-    def __init__(self, viewer: Viewer) -> None:
-        config = uvicorn.Config(make_app(viewer), host="127.0.0.1", port=0, log_level="critical")
-        opened = config.bind_socket()
-        self.port: int = opened.getsockname()[1]
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [opened]}, daemon=True)
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        """End it."""
-        self._server.should_exit = True
-        self._thread.join(30)
-
-    def click(self, name: str) -> float:
-        """Ask for a node; the seconds that it took."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
-        started = time.perf_counter()
-        connection.request("GET", f"/api/node?name={name}")
-        answer = connection.getresponse()
-        found = json.loads(answer.read())
-        took = time.perf_counter() - started
-        connection.close()
-        assert answer.status == 200, found
-        assert found["node"]["name"] == name
-        return took
+def start(viewer: Viewer) -> int:
+    """Serve the page of a run in a thread of its own, and return the port when it answers."""
+    said: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=serve, args=(viewer, 0, said.put), daemon=True).start()
+    return int(re.findall(r"127\.0\.0\.1:(\d+)", said.get())[-1])
 
 
-def one_client(served: Served, names: Sequence[str]) -> dict[str, float]:
+def click(port: int, name: str) -> float:
+    """Ask for a node; the seconds that it took."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=120)
+    started = time.perf_counter()
+    connection.request("GET", f"/api/node?name={name}")
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    took = time.perf_counter() - started
+    connection.close()
+    assert answer.status == 200, found
+    assert found["node"]["name"] == name
+    return took
+
+
+def one_client(port: int, names: Sequence[str]) -> dict[str, float]:
     """The times of single clicks."""
     for name in names[:3]:  # what is built once
-        served.click(name)
-    times = [served.click(name) for name in names[3:]]
+        click(port, name)
+    times = [click(port, name) for name in names[3:]]
     return {"clicks": len(times), **_quantiles(times)}
 
 
-def many_clients(served: Served, nodes: int, clients: int, seconds: float) -> dict[str, float]:
+def many_clients(port: int, nodes: int, clients: int, seconds: float) -> dict[str, float]:
     """The times and the losses of clients that click on any of the nodes at once."""
     until = time.monotonic() + seconds
 
@@ -104,7 +93,7 @@ def many_clients(served: Served, nodes: int, clients: int, seconds: float) -> di
         draw, times, lost = random.Random(number), [], 0
         while time.monotonic() < until:
             try:
-                times.append(served.click(f"n{draw.randrange(nodes)}"))
+                times.append(click(port, f"n{draw.randrange(nodes)}"))
             except (OSError, AssertionError, ValueError):
                 lost += 1
         return times, lost
@@ -134,14 +123,11 @@ def measure(nodes: int, clicks: int, clients: int, seconds: float) -> dict[str, 
         train_run(config, folder / "run")
         viewer = Viewer(open_run(folder / "run", device="cpu"))
         about = {"nodes": nodes, "edges": viewer.about().edges}
-        served = Served(viewer)
+        port = start(viewer)
         names = [f"n{number}" for number in random.Random(0).sample(range(nodes), clicks + 3)]
-        try:
-            single = one_client(served, names)
-            print(single, flush=True)
-            return about | {"one": single, "many": many_clients(served, nodes, clients, seconds)}
-        finally:
-            served.stop()
+        single = one_client(port, names)
+        print(single, flush=True)
+        return about | {"one": single, "many": many_clients(port, nodes, clients, seconds)}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -65,8 +65,7 @@ def full_batch(report: Report, size: Size, data: Data, train: Tensor, hops: int)
                 continue
         report.add(measured(row, step, report.device, **BOUNDS))
         del step
-        if report.device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
 def _first_epoch(row: BenchmarkRow, step: Callable[[], None], device: torch.device) -> BenchmarkRow:
@@ -128,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if size.name == FULL[0].name:
                 mini_batches(report, size, data, train, options.workers)
             del data, train
-            if report.device.type == "cuda":
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

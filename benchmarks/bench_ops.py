@@ -16,9 +16,10 @@ bytes as an operation has to gather, every entry from memory once.
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from script import Report, argument_parser, copy_bandwidth
@@ -32,11 +33,11 @@ from node2seq.benchmarking.layers import (
     PLAN_ANEW,
     LayerBenchmark,
     Size,
+    measure,
     power_law,
 )
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.short import verify_backends
-from node2seq.benchmarking.timing import measure
 from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.sequences import Layout
@@ -243,15 +244,9 @@ def variants(size: Size, edge_index: Tensor, kernels: list[str]) -> None:
     print(f"\n{size.name}: block×warps → ms, best first (* in use)")
     found = Steps(size, edge_index)
     for name, (step, _) in found.named(3).items():
-        if name not in kernels:
-            continue
-        used, timed = launch.TILES[name], []
-        for block, warps in VARIANTS:
-            launch.TILES[name] = launch.Tile(block, warps)
-            mark = "*" if launch.TILES[name] == used else ""
-            timed.append((median_ms(step, 3), f"{block}×{warps}{mark}"))
-        launch.TILES[name] = used
-        print(f"{name}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)), flush=True)
+        if name in kernels:
+            tiles = [launch.Tile(*each) for each in VARIANTS]
+            compare(name, step, tile_variants(launch.TILES, [name], tiles, launch.TILES[name]))
     for name, part in (
         ("grad", _grad_variants),
         ("sort", _sort_variants),
@@ -262,19 +257,38 @@ def variants(size: Size, edge_index: Tensor, kernels: list[str]) -> None:
             part(found)
 
 
+def compare(
+    title: str, step: Callable[[], Any], variants: Mapping[str, Any], most: int | None = None
+) -> None:
+    """Print the time of a step with each variant in force, best first; values are context managers."""
+    timed = []
+    for what, in_force in variants.items():
+        with in_force:
+            timed.append((median_ms(step, 3), what))
+    print(f"{title}: " + ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)[:most]), flush=True)
+
+
+def tile_variants(
+    table: dict[Any, launch.Tile], keys: Sequence[Any], tiles: Sequence[launch.Tile], used: launch.Tile | None
+) -> dict[str, Any]:
+    """What puts each tile in force for some entries of a table, by its title; the one in use is starred."""
+    form = "{}×{}/{}" if len({tile.stages for tile in tiles}) > 1 else "{}×{}"
+    return {
+        form.format(*tile) + ("*" if tile == used else ""): mock.patch.dict(table, dict.fromkeys(keys, tile))
+        for tile in tiles
+    }
+
+
 def _grad_variants(found: Steps) -> None:
     """The backward pass of the largest window with several blocks, warps and stages."""
-    used = dict(window_max.GRAD_TILES)
+    tiles = [launch.Tile(*tile, stages) for tile, stages in itertools.product(GRAD_VARIANTS, (1, 2, 3))]
     for kernel_size in (3, 10):
-        step, timed = found.named(kernel_size)["window_max_grad"][0], []
-        star = window_max.grad_tile(kernel_size, found.plan)
-        for (block, warps), stages in itertools.product(GRAD_VARIANTS, (1, 2, 3)):
-            tile = launch.Tile(block, warps, stages)
-            window_max.GRAD_TILES.update(dict.fromkeys(used, tile))
-            timed.append((median_ms(step, 3), f"{block}×{warps}/{stages}{'*' if tile == star else ''}"))
-        window_max.GRAD_TILES.update(used)
-        entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)[:9])
-        print(f"window_max_grad k={kernel_size}, block×warps/stages: {entries}", flush=True)
+        step, used = (
+            found.named(kernel_size)["window_max_grad"][0],
+            window_max.grad_tile(kernel_size, found.plan),
+        )
+        tried = tile_variants(window_max.GRAD_TILES, list(window_max.GRAD_TILES), tiles, used)
+        compare(f"window_max_grad k={kernel_size}, block×warps/stages", step, tried, most=9)
 
 
 def _short_variants(found: Steps) -> None:
@@ -290,45 +304,35 @@ def _short_variants(found: Steps) -> None:
             fused_window_sum.sum_short_rows, found.key, found.key, found.plan, bucket, 3, SUMS, taps, under
         )
         for name, step in (("rank", rank), ("sum", add)):
-            timed = []
-            for short_rows.PER_WARP in SHORT_VARIANTS:
-                mark = "*" if used == short_rows.PER_WARP else ""
-                timed.append((median_ms(step, 3), f"{short_rows.PER_WARP}{mark}"))
-            entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed))
-            print(f"{name} of {bucket.count} short rows, width {bucket.width}: {entries}", flush=True)
-    short_rows.PER_WARP = used
+            tried = {
+                f"{number}{'*' if number == used else ''}": mock.patch.object(short_rows, "PER_WARP", number)
+                for number in SHORT_VARIANTS
+            }
+            compare(f"{name} of {bucket.count} short rows, width {bucket.width}", step, tried)
 
 
 def _width_variants(found: Steps) -> None:
     """Which rows count as short."""
-    used = plan.SHORT_WIDTHS, plan.SORT_WIDTHS
     for short in WIDTHS:
-        plan.SHORT_WIDTHS = short
-        plan.SORT_WIDTHS = tuple(width for width in (64, 128, 256, 512, 1024) if width > short[-1])
-        found.plan = plan.GpuPlan(found.sequences)
-        found.sequences.plans["triton"] = found.plan
-        rank = median_ms(found.arrange, 3)
-        add = median_ms(
-            lambda: fused_window_sum.scored_window_sum(found.key, found.key, found.plan, 3, SUMS), 3
-        )
+        sort = tuple(width for width in (64, 128, 256, 512, 1024) if width > short[-1])
+        with mock.patch.multiple(plan, SHORT_WIDTHS=short, SORT_WIDTHS=sort):
+            found.plan = plan.GpuPlan(found.sequences)
+            found.sequences.plans["triton"] = found.plan
+            rank = median_ms(found.arrange, 3)
+            add = median_ms(
+                lambda: fused_window_sum.scored_window_sum(found.key, found.key, found.plan, 3, SUMS), 3
+            )
         print(f"short rows of {short}: score_and_rank {rank:.3f}, scored_window_sum {add:.3f}", flush=True)
-    plan.SHORT_WIDTHS, plan.SORT_WIDTHS = used
 
 
 def _sort_variants(found: Steps) -> None:
     """Each sort width with several numbers of keys per program and of warps."""
     out = [torch.empty_like(found.plan.index) for _ in range(2)]
     for bucket in found.plan.work.sort_buckets:
-        used, timed = sorting.SORT_TILES[bucket.width], []
-        for keys, warps in SORT_VARIANTS:
-            if keys < bucket.width:
-                continue
-            sorting.SORT_TILES[bucket.width] = launch.Tile(keys, warps)
-            step = partial(sorting.sort_bucket, found.scores, found.ties, found.plan, bucket, *out)
-            timed.append((median_ms(step, 3), f"{keys}×{warps}"))
-        sorting.SORT_TILES[bucket.width] = used
-        entries = ", ".join(f"{what} {ms:.3f}" for ms, what in sorted(timed)[:5])
-        print(f"sort of {bucket.count} rows, width {bucket.width}, keys×warps: {entries}", flush=True)
+        tiles = [launch.Tile(*each) for each in SORT_VARIANTS if each[0] >= bucket.width]
+        step = partial(sorting.sort_bucket, found.scores, found.ties, found.plan, bucket, *out)
+        title = f"sort of {bucket.count} rows, width {bucket.width}, keys×warps"
+        compare(title, step, tile_variants(sorting.SORT_TILES, [bucket.width], tiles, None), most=5)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

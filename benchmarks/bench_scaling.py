@@ -56,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         edge_index = power_law(size.nodes, size.edges, device)
         for row in measure(LayerBenchmark("scaling", size, edge_index, bandwidth), rows):
             rows.setdefault(row.title(), []).append(report.add(row))
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
     print()
     for title, own in rows.items():
         known = [row for row in own if row.p50_ms is not None]

@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 import torch
 from families import FAMILIES, draw_graph
-from study import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
+from script import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split
 from node2seq.experiments.graphs import standardized
+from node2seq.experiments.paper import grouped
 from node2seq.experiments.samples import standard_error
 from node2seq.recipes import recipe_for
 from node2seq.recipes.choose import Kind, kind_of, sizes_of_split
@@ -119,6 +120,10 @@ CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
 }
 
 
+#: What a row is known by beside graph and seed, the model, and how it is trained.
+Todo = tuple[dict[str, Any], str, Recipe]
+
+
 def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-node2seq") -> Recipe:
     """A candidate as a recipe; other layers take what all blocks have in common."""
     own = ("readout", "taps") if model != "residual-node2seq" else ()
@@ -155,7 +160,7 @@ def train(
     stage: str,
     name: str,
     data: Data,
-    todo: Sequence[tuple[dict[str, Any], str, Recipe]],
+    todo: Sequence[Todo],
     seeds: Sequence[int],
 ) -> None:
     """Train what has no row yet, all runs of a graph in one call; only one stage measures test nodes."""
@@ -188,37 +193,27 @@ def kind(name: str, data: Data) -> Kind:
     return kind_of(sizes_of_split(data, split_of(name, data, SWEEP_SEEDS[0])))
 
 
-def sweep(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
-    """Train every candidate on every graph, or the share of them that one of several processes has."""
-    for name, data in unpacked(path, wanted):
-        metric, own = metric_of(data), kind(name, data)
-        tried = list(shortfalls(rows, own, LATER))[:LEADING] if name in LATER else list(CANDIDATES[own])
-        todo = [
-            (
-                {"candidate": candidate, "kind": own},
-                "residual-node2seq",
-                recipe_of(CANDIDATES[own][candidate], metric),
-            )
-            for candidate in tried[share[0] :: share[1]]
-        ]
-        train(rows, SWEEP, name, data, todo, SWEEP_SEEDS)
+def sweep(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
+    """Every candidate; of graphs that were added later, the leading ones."""
+    tried = list(shortfalls(rows, own, LATER))[:LEADING] if name in LATER else CANDIDATES[own]
+    return [
+        ({"candidate": each, "kind": own}, "residual-node2seq", recipe_of(CANDIDATES[own][each], metric))
+        for each in tried
+    ]
 
 
-def more_labels(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
-    """Train the choices for narrow and for homophilous graphs, and a plain GCN, with more and more labels."""
-    for name, data in unpacked(path, wanted or BOUNDARY["graphs"]):
-        metric = metric_of(data)
-        networks = [
-            (chosen(rows, own), "residual-node2seq", recipe_of(CANDIDATES[own][chosen(rows, own)], metric))
-            for own in ("narrow", "homophilous")
-        ]
-        networks.append(("default", "gcn", recipe_for("gcn").updated(metric=metric)))
-        todo = [
-            ({"candidate": candidate, "labels": labels}, model, recipe)
-            for labels in BOUNDARY["labels"]
-            for candidate, model, recipe in networks
-        ]
-        train(rows, LABELS, name, data, todo[share[0] :: share[1]], SWEEP_SEEDS)
+def more_labels(rows: Rows, _name: str, _own: Kind, metric: str) -> list[Todo]:
+    """The choices for narrow and for homophilous graphs, and a plain GCN, with more and more labels."""
+    choices = {chosen(rows, own): CANDIDATES[own] for own in ("narrow", "homophilous")}
+    networks = [
+        ({"candidate": each}, "residual-node2seq", recipe_of(own[each], metric))
+        for each, own in choices.items()
+    ]
+    return [
+        ({**label, "labels": labels}, model, recipe)
+        for labels in BOUNDARY["labels"]
+        for label, model, recipe in [*networks, plain_gcn(metric)]
+    ]
 
 
 def faster(values: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -227,20 +222,17 @@ def faster(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found | {"input_dropout": min(found["input_dropout"], values["input_dropout"])}
 
 
-def few_epochs(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
-    """Train the choice for the kind of each graph, also faster, and a plain GCN for few epochs."""
-    known = [name for name in GRAPHS if name not in (*TAKE_LONG, *_FEW_LATER, *_SMALL)]
-    for name, data in unpacked(path, wanted or known[share[0] :: share[1]]):
-        metric, own = metric_of(data), kind(name, data)
-        values = CANDIDATES[own][chosen(rows, own)]
-        networks = [(way, "residual-node2seq", recipe_of(faster(values, way), metric)) for way in _FASTER]
-        networks.append(("default", "gcn", recipe_for("gcn").updated(metric=metric)))
-        todo = [
-            ({"candidate": way, "kind": own, "epochs": epochs}, model, recipe.updated(epochs=epochs))
-            for epochs in SHORT_EPOCHS
-            for way, model, recipe in networks
-        ]
-        train(rows, SHORT, name, data, todo, SWEEP_SEEDS)
+def few_epochs(rows: Rows, _name: str, own: Kind, metric: str) -> list[Todo]:
+    """The choice for the kind of a graph, also faster, and a plain GCN for few epochs."""
+    values = CANDIDATES[own][chosen(rows, own)]
+    networks = [
+        ({"candidate": way}, "residual-node2seq", recipe_of(faster(values, way), metric)) for way in _FASTER
+    ]
+    return [
+        ({**label, "kind": own, "epochs": epochs}, model, recipe.updated(epochs=epochs))
+        for epochs in SHORT_EPOCHS
+        for label, model, recipe in [*networks, plain_gcn(metric)]
+    ]
 
 
 def _kind_of_row(row: Mapping[str, Any]) -> Kind:
@@ -267,25 +259,25 @@ def shortfalls(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> dict[str,
         kind: Of which graphs.
         without: Graphs that have no say.
     """
-    found: dict[str, dict[str, list[float]]] = {}
-    nodes: dict[str, int] = {}
-    for row in rows.known:
-        if _decides(row, kind, without):
-            by_candidate = found.setdefault(row["graph"], {})
-            by_candidate.setdefault(row["candidate"], []).append(row.get("cross_fitted", 0.0))
-            nodes[row["graph"]] = row.get("validation_nodes", 1)
+    decisive = [row for row in rows.known if _decides(row, kind, without)]
+    by_graph = grouped(decisive, lambda row: row["graph"])
+    found = [(grouped(own, lambda row: row["candidate"]), own[-1]) for own in by_graph.values()]
     # Later graphs have rows of the leading candidates alone.
-    everywhere = [
-        name for name in CANDIDATES[kind] if all(name in by_candidate for by_candidate in found.values())
-    ]
+    everywhere = [name for name in CANDIDATES[kind] if all(name in by_name for by_name, _ in found)]
     behind = dict.fromkeys(everywhere, 0.0)
-    for graph, by_candidate in found.items():
-        means = {name: float(np.mean(by_candidate[name])) for name in everywhere}
+    for by_name, last in found:
+        means = {name: _mean(by_name[name], "cross_fitted") for name in everywhere}
         best = max(means.values())
-        unit = max((best * (1 - best) / (nodes[graph] * len(SWEEP_SEEDS))) ** 0.5, 0.0025)
+        nodes = last.get("validation_nodes", 1)
+        unit = max((best * (1 - best) / (nodes * len(SWEEP_SEEDS))) ** 0.5, 0.0025)
         for name, mean in means.items():
             behind[name] += (best - mean) / unit / len(found)
     return dict(sorted(behind.items(), key=lambda pair: pair[1]))
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], figure: str) -> float:
+    """Of a figure over rows; a run that failed has none, and counts as 0."""
+    return float(np.mean([row.get(figure, 0.0) for row in rows]))
 
 
 def chosen(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> str:
@@ -293,21 +285,33 @@ def chosen(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> str:
     return next(iter(shortfalls(rows, kind, without)))
 
 
-def measure(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
-    """Train each set with what the others choose, with every layer inside, and a plain GCN beside them."""
-    for name, data in unpacked(path, wanted or tuple(SETS)):
-        own = kind(name, data)
-        candidate, metric = chosen(rows, own, TWINS.get(name, (name,))), metric_of(data)
-        todo = [
-            (
-                {"candidate": candidate},
-                f"residual-{layer}",
-                recipe_of(CANDIDATES[own][candidate], metric, f"residual-{layer}"),
-            )
-            for layer in LAYERS
-        ]
-        todo.append(({"candidate": "default"}, "gcn", recipe_for("gcn").updated(metric=metric)))
-        train(rows, "measure", name, data, todo[share[0] :: share[1]], MEASURE_SEEDS)
+def measure(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
+    """What the other graphs choose with every layer inside, and a plain GCN beside them."""
+    candidate = chosen(rows, own, TWINS.get(name, (name,)))
+    models = [f"residual-{layer}" for layer in LAYERS]
+    todo = [
+        ({"candidate": candidate}, model, recipe_of(CANDIDATES[own][candidate], metric, model))
+        for model in models
+    ]
+    return [*todo, plain_gcn(metric)]
+
+
+def plain_gcn(metric: str) -> Todo:
+    """The recipe of a plain GCN for any graph."""
+    return {"candidate": "default"}, "gcn", recipe_for("gcn").updated(metric=metric)
+
+
+def run(stage: str, path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
+    """Train what a stage needs on each graph, or the share of it that one of several processes has."""
+    label, todo_of, names = {
+        "sweep": (SWEEP, sweep, None),
+        "labels": (LABELS, more_labels, BOUNDARY["graphs"]),
+        "short": (SHORT, few_epochs, [n for n in GRAPHS if n not in (*TAKE_LONG, *_FEW_LATER, *_SMALL)]),
+        "measure": ("measure", measure, list(SETS)),
+    }[stage]
+    for name, data in unpacked(path, wanted or names):
+        todo = todo_of(rows, name, kind(name, data), metric_of(data))[share[0] :: share[1]]
+        train(rows, label, name, data, todo, MEASURE_SEEDS if stage == "measure" else SWEEP_SEEDS)
 
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
@@ -406,17 +410,17 @@ def page(rows: Rows) -> str:
 
 def label_lines(rows: Rows) -> list[str]:
     """What more and more labels change, as Markdown."""
-    by_run: dict[tuple[str, int], dict[str, list[float]]] = {}
-    for row in rows.known:
-        if row["stage"] == LABELS:
-            values = by_run.setdefault((row["graph"], row["labels"]), {})
-            values.setdefault(row["candidate"], []).append(row.get("cross_fitted", 0.0))
+    own = [row for row in rows.known if row["stage"] == LABELS]
+    by_run = {
+        case: grouped(some, lambda row: row["candidate"])
+        for case, some in grouped(own, lambda row: (row["graph"], row["labels"])).items()
+    }
     tried = [chosen(rows, "narrow"), chosen(rows, "homophilous"), "default"]
     titles = ("graph", "labels of each class", "as a narrow graph", "as a homophilous one", "`gcn`")
     cells = (
-        [graph, str(labels), *(f"{100 * float(np.mean(values[name])):.1f}" for name in tried)]
-        for (graph, labels), values in sorted(by_run.items())
-        if set(tried) <= set(values)
+        [graph, str(labels), *(f"{100 * _mean(by_name[name], 'cross_fitted'):.1f}" for name in tried)]
+        for (graph, labels), by_name in sorted(by_run.items(), key=lambda pair: pair[0])
+        if set(tried) <= set(by_name)
     )
     return [
         "Validation figures in % of homophilous graphs with more and more labels, "
@@ -428,28 +432,26 @@ def label_lines(rows: Rows) -> list[str]:
 
 def short_lines(rows: Rows) -> list[str]:
     """What few epochs reach, as Markdown."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in rows.known:
-        if row["stage"] == SHORT:
-            for graph in (row["graph"], "mean"):
-                found.setdefault((graph, f"{row['candidate']}, {row['epochs']}"), []).append(
-                    row["validation"]
-                )
-    ways = (*_FASTER, "default")
+    own = [row for row in rows.known if row["stage"] == SHORT]
+    by_graph = grouped(own, lambda row: row["graph"]) | ({"mean": own} if own else {})
+    found = {
+        graph: grouped(some, lambda row: (row["candidate"], row["epochs"]))
+        for graph, some in by_graph.items()
+    }
     cells = (
         [graph]
         + [
-            " · ".join(f"{100 * float(np.mean(found[graph, f'{way}, {n}'])):.1f}" for n in SHORT_EPOCHS)
-            for way in ways
+            " · ".join(f"{100 * _mean(runs[way, epochs], 'validation'):.1f}" for epochs in SHORT_EPOCHS)
+            for way in (*_FASTER, "default")
         ]
-        for graph in dict.fromkeys(graph for graph, _ in found)
+        for graph, runs in found.items()
     )
     return [
         f"Validation figures in % after {', '.join(map(str, SHORT_EPOCHS))} epochs, mean over "
         f"{len(SWEEP_SEEDS)} splits: the choice for each kind",
         "of graph, as it is and trained faster.",
         "",
-        *table(("graph", *_FASTER, "`gcn`"), sorted(cells, key=lambda line: line[0] == "mean")),
+        *table(("graph", *_FASTER, "`gcn`"), cells),
     ]
 
 
@@ -474,9 +476,7 @@ def main() -> None:
         graphs="graphs.npz",
     )
     parser.add_argument("--only", help="names of graphs, separated by commas")
-    parser.add_argument(
-        "--share", default="0/1", help="of the candidates, in the sweep: 2/3 is the last third"
-    )
+    parser.add_argument("--share", default="0/1", help="of the runs on each graph: 2/3 is the last third")
     options = parser.parse_args()
     if options.stage == "pack":
         pack_graphs(options.graphs, graphs())
@@ -486,8 +486,7 @@ def main() -> None:
         show(rows, options.page)
     else:
         number, of = map(int, options.share.split("/"))
-        stages = {"sweep": sweep, "labels": more_labels, "short": few_epochs, "measure": measure}
-        stages[options.stage](options.graphs, rows, only, (number, of))
+        run(options.stage, options.graphs, rows, only, (number, of))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from study import write_between
+from script import write_between
 
 from node2seq.benchmarking.rows import StoredRow, read_rows
 from node2seq.reporting.charts import Curve, loglog_chart

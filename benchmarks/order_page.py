@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from order_tasks import TASKS
-from study import interval, table, words
+from script import interval, table, words
 
 from node2seq.experiments.samples import Paired, Sample, listed, paired
 from node2seq.reporting.charts import Dots, dot_chart
@@ -303,7 +303,7 @@ def chart_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
     dots = []
     for graph, by_layer in series.items():
         means = {name: by_layer[name].mean for name in layers if name in by_layer}
-        dots.append(Dots(graph, means, {name: by_layer[name].reach for name in means}))
+        dots.append(Dots(graph, means, {name: by_layer[name].margin for name in means}))
     if not dots:
         return None
     across = "test accuracy in %, of bitcoin-otc ROC-AUC in %, with 95 % intervals"

@@ -13,7 +13,7 @@ from script import growth_exponent
 
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import StoredRow, device_title, number_text, read_rows, table_of
-from node2seq.experiments.cells import grouped
+from node2seq.experiments.paper import grouped
 from node2seq.reporting.charts import Curve, loglog_chart
 from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
 from node2seq.storage import make_folder, write_bytes

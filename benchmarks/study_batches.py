@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from study import (
+from script import (
     Rows,
     bare,
     interval,

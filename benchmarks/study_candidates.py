@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from study import Rows, study_parser, table, write_between
+from script import Rows, study_parser, table, write_between
 from torch import Tensor
 
 from node2seq import ops

@@ -22,7 +22,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from study import study_parser
+from script import study_parser
 
 from node2seq.environment import source_commit
 from node2seq.reporting.document import Block, Grid, Heading, Paragraph, to_markdown
@@ -57,9 +57,9 @@ class Task:
     shares: tuple[float, ...] | None = None
 
 
-def _features(rng: np.random.Generator, y: np.ndarray, noise: float = 1.0) -> np.ndarray:
+def _features(rng: np.random.Generator, y: np.ndarray) -> np.ndarray:
     centres = rng.normal(size=(y.max() + 1, 6))
-    return centres[y] + noise * rng.normal(size=(len(y), 6))
+    return centres[y] + rng.normal(size=(len(y), 6))
 
 
 def _plain(rng: np.random.Generator, y: np.ndarray) -> dict[str, Any]:

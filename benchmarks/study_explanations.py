@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from order_networks import OneLayer
-from order_tasks import CLASSES, TASKS, draw_order_task
-from study import Rows, study_parser, write_between
+from order_tasks import CLASSES, TASKS, OneLayer, draw_order_task
+from script import Rows, study_parser, write_between
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.explain import AttentionExplainer, ExplainerAlgorithm, GNNExplainer
@@ -28,7 +27,7 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 from node2seq.data import make_split
 from node2seq.explain import Explainer
-from node2seq.explain.ego import Reach
+from node2seq.explain.ego import ReceptiveField
 from node2seq.reporting.document import Grid, to_markdown
 from node2seq.train import TrainSettings, fit
 from node2seq.train.inputs import edge_values
@@ -82,7 +81,7 @@ class Part:
 
     def __init__(self, explainer: Explainer, node: int) -> None:
         self.model: nn.Module = explainer.model
-        ego = explainer.graph.around(node, Reach(1, counts_edges=False))
+        ego = explainer.graph.around(node, ReceptiveField(1, counts_edges=False))
         self.x, self.edge_index, self.centre = explainer.x[ego.nodes], ego.edge_index, ego.centre
         self.edges = ego.edges
         values = edge_values(explainer.model, explainer.data)

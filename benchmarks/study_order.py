@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from order_networks import OneLayer
 from order_page import write_page
-from order_tasks import TASKS, draw_order_task
-from study import Rows, bare, pack_graphs, study_parser, train_missing
+from order_tasks import TASKS, OneLayer, draw_order_task
+from script import Rows, bare, pack_graphs, study_parser, train_missing
 from torch_geometric.data import Data
 
 from node2seq.data import Split, load, make_split

@@ -247,10 +247,10 @@ def source_commit() -> str | None:
     """Return the commit of the checkout this package is imported from; ``+`` marks uncommitted changes."""
     folder = Path(__file__).parent
     # An installed copy may lie inside somebody's own repository, whose commit would say nothing.
-    if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+    if git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
-    commit = _git(folder, "rev-parse", "HEAD")
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", ".")
+    commit = git(folder, "rev-parse", "HEAD")
+    changed = git(folder, "status", "--porcelain", "--untracked-files=no", ".")
     return f"{commit}+" if commit and changed else commit
 
 
@@ -263,7 +263,7 @@ def same_code(commit: str | None, paths: Iterable[str]) -> bool:
     """
     folder = Path(__file__).parent
     # Git fails where there is a difference, and at a commit that it does not know.
-    return commit is not None and _git(folder, "diff", "--quiet", commit, "--", *paths) is not None
+    return commit is not None and git(folder, "diff", "--quiet", commit, "--", *paths) is not None
 
 
 def device_name(device: torch.device) -> str:
@@ -290,7 +290,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git prints in a folder; None if it fails or is not there."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True

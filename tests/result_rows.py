@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node2seq.experiments.cells import Cell, Key, recipe_of
+from node2seq.experiments.paper import Cell, Key, recipe_of
 from node2seq.experiments.rows import ResultRow, recipe_to_json
 from node2seq.recipes import RECIPES
 

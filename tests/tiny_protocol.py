@@ -1,7 +1,7 @@
 """A protocol that is done in a moment: three lines on a karate club."""
 
-from node2seq.experiments.cells import Cell
 from node2seq.experiments.declaration import CellSpace, Line, Protocol, Rung, Study
+from node2seq.experiments.paper import Cell
 from node2seq.search.space import Choice, Space, Uniform
 from node2seq.train.settings import Recipe
 

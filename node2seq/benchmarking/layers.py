@@ -1,11 +1,16 @@
-"""Forward + backward of our layer and of PyG's on one graph, and the least that ours has to gather."""
+"""How long a step takes and how much memory it adds: forward + backward of our layer and of PyG's on one
+graph, and the least that ours has to gather.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
@@ -13,8 +18,93 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from node2seq import ops
 from node2seq.benchmarking.rows import BenchmarkRow
-from node2seq.benchmarking.timing import measure
+from node2seq.environment import release_freed_memory
 from node2seq.nn.conv.node2seq import Node2SeqConv
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Milliseconds at the 20th, 50th and 80th percentile, and the bytes that a step adds at its peak."""
+
+    p20_ms: float
+    p50_ms: float
+    p80_ms: float
+    peak_bytes: int | None
+
+
+def measure(
+    step: Callable[[], Any], device: torch.device, *, seconds: float, least: int = 3, most: int = 30
+) -> Measured | None:
+    """Time and memory of a step, or None if it runs out of memory.
+
+    Args:
+        step: What to measure; it runs twice before it is timed, which fills caches.
+        device: Where it runs.
+        seconds: About how long to repeat it,
+        least: at least this often,
+        most: at most this often, unless ``least`` is more.
+    """
+    try:
+        step()
+        peak = peak_bytes(step, device)
+        times = sorted(_repeat(step, device, seconds, least, most))
+        return Measured(*(float(q) for q in np.percentile(times, (20, 50, 80))), peak_bytes=peak)
+    except (torch.OutOfMemoryError, MemoryError):
+        return None
+    except RuntimeError as error:  # what torch raises where a CPU runs out
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        return None
+
+
+def _repeat(
+    step: Callable[[], Any], device: torch.device, seconds: float, least: int, most: int
+) -> list[float]:
+    end, times = time.perf_counter() + seconds, []
+    while len(times) < least or (len(times) < most and time.perf_counter() < end):
+        times.append(_once_on_gpu(step) if device.type == "cuda" else _once(step))
+    return times
+
+
+def _once(step: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    step()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def _once_on_gpu(step: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    step()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def peak_bytes(step: Callable[[], Any], device: torch.device) -> int | None:
+    """The bytes that a step adds at its peak; None where the system does not report them."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    if not _CLEAR.exists():
+        step()
+        return None
+    release_freed_memory()  # a step that reused it would seem to need none
+    _CLEAR.write_text("5")  # resets the high-water mark
+    before = _resident("VmRSS:")
+    step()
+    return max(_resident("VmHWM:") - before, 0)
+
+
+def _resident(field: str) -> int:
+    lines = _STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 class Size(NamedTuple):
@@ -53,7 +143,7 @@ BFLOAT16 = "bfloat16"
 
 
 def measured(row: BenchmarkRow, step: Callable[[], Any], device: torch.device, **bounds: Any) -> BenchmarkRow:
-    """A row with what :func:`~node2seq.benchmarking.timing.measure` finds of a step within its bounds."""
+    """A row with what :func:`measure` finds of a step within its bounds."""
     found = measure(step, device, **bounds)
     return replace(row, **({"result": OUT_OF_MEMORY} if found is None else vars(found)))
 
@@ -66,7 +156,7 @@ class LayerBenchmark:
         size: The graph's name and size.
         edge_index: Its edges.
         bandwidth: Bytes per second of the memory, for the gather bound; None: without it.
-        seconds: How long to repeat a step; see :func:`node2seq.benchmarking.timing.measure`.
+        seconds: How long to repeat a step; see :func:`measure`.
         least: How often at least.
     """
 

@@ -14,7 +14,6 @@ from typing import Any
 from node2seq.cli.commands import echo, import_rich
 from node2seq.cli.flags import ReproduceFlags
 from node2seq.experiments import workers
-from node2seq.experiments.cells import Cell, Key, Run, choose_cells, runs_of
 from node2seq.experiments.check import (
     Comparison,
     Difference,
@@ -24,6 +23,7 @@ from node2seq.experiments.check import (
     judge,
     variation_of,
 )
+from node2seq.experiments.paper import Cell, Key, Run, choose_cells, runs_of
 from node2seq.experiments.results_page import render
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import costs_of

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Key, Run, grouped
+from node2seq.experiments.paper import Key, Run, grouped
 from node2seq.experiments.rows import ResultRow, RowStore, recipe_to_json
 from node2seq.experiments.trainer import CellTrainer, ReproduceCall
 

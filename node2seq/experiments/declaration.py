@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from node2seq.experiments.cells import Cell
+from node2seq.experiments.paper import Cell
 from node2seq.search.settings import RESERVED_SEEDS, check_seeds
 from node2seq.search.space import Choice, LogUniform, Range, Space, Uniform
 from node2seq.search.spaces import GIVEN

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from node2seq.experiments.cells import grouped
 from node2seq.experiments.declaration import Line, Protocol, Study
 from node2seq.experiments.graphs import UNIQUE
-from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, first_in_print
+from node2seq.experiments.paper import COLUMN_TITLES, PRINTED, first_in_print, grouped
 from node2seq.experiments.results_findings import verdict_of
-from node2seq.experiments.results_tables import signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import LEVEL, Paired, Sample, holm, paired, samples_of
+from node2seq.experiments.samples import LEVEL, Paired, Sample, holm, paired, samples_of, signed
 from node2seq.experiments.trainer import LARGEST_CLASS
 
 #: The share of the most frequent class of the training nodes, as a line.
@@ -52,26 +50,10 @@ class Contrast:
         return 1 if self.gap.mean > 0 else -1
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where a line stands in a column.
-
-    Args:
-        rank: From 1 on, by the mean.
-        behind: Its difference to the first line; None if it is the first.
-    """
-
-    rank: int
-    behind: Paired | None
-
-    @property
-    def is_level(self) -> bool:
-        """Whether it is first, or zero is in the interval of its difference to the first."""
-        return self.behind is None or self.behind.side == 0
-
-
 class Evidence:
     """The final rows of a protocol.
+
+    ``counted`` are the columns that count, ``swapped`` is the mean share of non-local entries by cell.
 
     Args:
         protocol: The protocol.
@@ -83,39 +65,30 @@ class Evidence:
         self, protocol: Protocol, rows: Iterable[ResultRow], earlier: Iterable[ResultRow] = ()
     ) -> None:
         self.protocol, self.rows = protocol, list(rows)
-        self._samples, self._earlier = samples_of(self.rows), samples_of(earlier)
+        self.counted = [column for column in protocol.columns if column not in protocol.uncounted]
+        self.earlier, self._samples = samples_of(earlier), samples_of(self.rows)
         swapped = grouped((r for r in self.rows if r.swapped is not None), lambda row: row.key.cell)
-        self._swapped = {cell: fmean(row.swapped or 0.0 for row in own) for cell, own in swapped.items()}
-
-    @property
-    def counted(self) -> list[str]:
-        """The columns that count."""
-        return [column for column in self.protocol.columns if column not in self.protocol.uncounted]
+        self.swapped = {cell: fmean(row.swapped or 0.0 for row in own) for cell, own in swapped.items()}
 
     def of(self, what: Line | Study, column: str) -> Sample | None:
         """The runs of a line, or of a study of Node2Seq (paper), on a column."""
         return self._samples.get(what.cell(column))
 
-    def swapped(self, study: Study, column: str) -> float | None:
-        """The mean share of non-local entries in the runs of a study."""
-        return self._swapped.get(study.cell(column))
-
-    def earlier(self, line: Line, column: str) -> Sample | None:
-        """The rows of ``reproduce`` for the same line, where it has them."""
-        return self._earlier.get(line.cell(column))
-
     def known(self, lines: Iterable[Line], column: str) -> dict[str, Sample]:
         """The runs on a column of those lines that have them, by label."""
         return {line.label: sample for line in lines if (sample := self.of(line, column)) is not None}
 
-    def standing(self, label: str, lines: Sequence[Line], column: str) -> Standing | None:
-        """Where a line stands among others in a column; None without rows."""
+    def standing(self, label: str, lines: Sequence[Line], column: str) -> tuple[int, bool] | None:
+        """The rank of a line among others in a column, by the mean; None without rows.
+
+        Also, whether it is first or zero is in the interval of its difference to the first.
+        """
         known = self.known(lines, column)
         if label not in known:
             return None
-        first = max(known, key=lambda other: known[other].mean)
         rank = 1 + sum(sample.mean > known[label].mean for sample in known.values())
-        return Standing(rank, None if rank == 1 else paired(known[label], known[first]))
+        behind = paired(known[label], max(known.values(), key=lambda sample: sample.mean))
+        return rank, rank == 1 or behind is None or behind.side == 0
 
     def best(self, lines: Iterable[Line], column: str) -> tuple[str, Sample] | None:
         """The line with the highest mean in a column."""
@@ -129,11 +102,11 @@ def family(pairs: Iterable[tuple[str, str, Sample | None, Sample | None]]) -> li
     Args:
         pairs: Column, title, first and second sample; those without rows are left out.
     """
-    found: list[tuple[str, str, Paired]] = []
-    for column, title, first, second in pairs:
-        gap = paired(first, second)
-        if gap is not None:
-            found.append((column, title, gap))
+    found = [
+        (column, title, gap)
+        for column, title, first, second in pairs
+        if (gap := paired(first, second)) is not None
+    ]
     adjusted = holm([gap.p for _, _, gap in found])
     return [Contrast(*each, p) for each, p in zip(found, adjusted, strict=True)]
 
@@ -216,7 +189,17 @@ def study_sentences(evidence: Evidence, table: str) -> list[str]:
     elif table == "kernel":
         told = [sentence("a longer kernel than k = 1", _against(evidence, studies[0], studies[1:]))]
     else:
-        told = [sentence("the layer's neighbours", _neighbours(evidence, studies))]
+        contrasts = family(
+            (
+                column,
+                "with − without",
+                evidence.of(evidence.protocol.ours, column),
+                evidence.of(study, column),
+            )
+            for study in studies
+            for column in study.columns
+        )
+        told = [sentence("the layer's neighbours", contrasts)]
     return [text for text in told if text]
 
 
@@ -231,13 +214,12 @@ def _standing(evidence: Evidence, line: Line, lines: Sequence[Line], among: str 
     known = {column: place for column, place in places.items() if place is not None}
     if not known:
         return ""
-    first = sum(place.rank == 1 for place in known.values())
-    level = sum(place.is_level for place in known.values())
-    apart = [column_title(column) for column, place in known.items() if not place.is_level]
+    first = sum(rank == 1 for rank, _ in known.values())
+    apart = [column_title(column) for column, (_, is_level) in known.items() if not is_level]
     missed = f"; it is behind on {', '.join(apart)}" if apart else ""
     return (
         f"{line.label}: among {among} it is first in {first} of {len(known)} columns that "
-        f"count, and first or within its interval of the first in {level}{missed}."
+        f"count, and first or within its interval of the first in {len(known) - len(apart)}{missed}."
     )
 
 
@@ -246,12 +228,11 @@ def best_contrasts(
 ) -> list[Contrast]:
     """A line minus the best of the others that are not ours, in each column."""
     others = [other for other in lines if not is_ours(other)]
-    found = []
-    for column in columns:
-        best = evidence.best(others, column)
-        if best is not None:
-            found.append((column, f"{line.label} − {best[0]}", evidence.of(line, column), best[1]))
-    return family(found)
+    return family(
+        (column, f"{line.label} − {best[0]}", evidence.of(line, column), best[1])
+        for column in columns
+        if (best := evidence.best(others, column)) is not None
+    )
 
 
 def _against_printed(evidence: Evidence) -> str:
@@ -308,12 +289,11 @@ def _without_graph(evidence: Evidence) -> str:
     lines = evidence.protocol.lines
     blind = [line for line in lines if line.model == "mlp"]
     seeing = [line for line in lines if line.model != "mlp"]
-    found = []
-    for column in evidence.protocol.columns:
-        alone, best = evidence.best(blind, column), evidence.best(seeing, column)
-        if alone is not None and best is not None:
-            found.append((column, f"{best[0]} − {alone[0]}", best[1], alone[1]))
-    contrasts = family(found)
+    contrasts = family(
+        (column, f"{best[0]} − {alone[0]}", best[1], alone[1])
+        for column in evidence.protocol.columns
+        if (alone := evidence.best(blind, column)) and (best := evidence.best(seeing, column))
+    )
     level = [column_title(each.column) for each in contrasts if each.side <= 0]
     if not contrasts:
         return ""
@@ -360,7 +340,7 @@ def _nonlocal(evidence: Evidence, studies: Sequence[Study]) -> list[str]:
         for study in others
         for each in contrasts
         if each.title.startswith(f"{study.label} −")
-        if _SELECTS[0] <= (evidence.swapped(study, each.column) or 0.0) <= _SELECTS[1]
+        if _SELECTS[0] <= evidence.swapped.get(study.cell(each.column), 0.0) <= _SELECTS[1]
     ]
     if contrasts:
         most = f"{100 * _SELECTS[0]:.0f} to {100 * _SELECTS[1]:.0f} %"
@@ -371,26 +351,17 @@ def _nonlocal(evidence: Evidence, studies: Sequence[Study]) -> list[str]:
     return told
 
 
-def _neighbours(evidence: Evidence, studies: Sequence[Study]) -> list[Contrast]:
-    ours = evidence.protocol.ours
-    return family(
-        (column, "with − without", evidence.of(ours, column), evidence.of(study, column))
-        for study in studies
-        for column in study.columns
-    )
-
-
 def _against(
     evidence: Evidence, base: Study, others: Sequence[Study], *, flip: bool = False
 ) -> list[Contrast]:
     """Other studies minus one, or the reverse, in the columns of each."""
-    pairs = []
-    for study in others:
-        first, second = (base, study) if flip else (study, base)
-        for column in study.columns:
-            title = f"{first.label} − {second.label}"
-            pairs.append((column, title, evidence.of(first, column), evidence.of(second, column)))
-    return family(pairs)
+    pairs = [
+        ((base, study) if flip else (study, base), column) for study in others for column in study.columns
+    ]
+    return family(
+        (column, f"{one.label} − {other.label}", evidence.of(one, column), evidence.of(other, column))
+        for (one, other), column in pairs
+    )
 
 
 def _told(contrasts: Sequence[Contrast]) -> str:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from node2seq.experiments.cells import Cell
 from node2seq.experiments.declaration import Line, Protocol, Study
 from node2seq.experiments.evidence import (
     LARGEST,
@@ -20,12 +19,11 @@ from node2seq.experiments.evidence import (
     plain_lines,
     study_sentences,
 )
-from node2seq.experiments.paper import PRINTED
-from node2seq.experiments.results_tables import cost_cells, difference_text, recipe_text, titled
-from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices
-from node2seq.experiments.samples import Sample, costs_of
+from node2seq.experiments.paper import PRINTED, Cell
+from node2seq.experiments.rows import Choice, RowStore, SearchStore, read_choices, recipe_text
+from node2seq.experiments.samples import Sample, costs_of, difference_text
 from node2seq.reporting.charts import Dots, dot_chart
-from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, to_markdown
+from node2seq.reporting.document import Block, Bullets, Chart, Grid, Heading, Paragraph, titled, to_markdown
 from node2seq.storage import make_folder, write_bytes
 
 PAGE, FOREST = "evidence.md", "evidence.svg"
@@ -132,7 +130,7 @@ def forest(evidence: Evidence) -> str:
             gaps = {column_title(each.column): each.gap for each in contrasts}
             if gaps:
                 means = {title: gap.mean for title, gap in gaps.items()}
-                series.append(Dots(line.label, means, {title: gap.reach for title, gap in gaps.items()}))
+                series.append(Dots(line.label, means, {title: gap.margin for title, gap in gaps.items()}))
                 shown += [title for title in gaps if title not in shown]
     if not series:
         return ""
@@ -151,7 +149,7 @@ def _ranks(evidence: Evidence) -> list[Block]:
     for line in protocol.lines:
         places = [evidence.standing(line.label, protocol.lines, column) for column in columns]
         if any(places):
-            lines.append([line.label, *("" if place is None else f"{place.rank}" for place in places)])
+            lines.append([line.label, *("" if place is None else f"{place[0]}" for place in places)])
     if lines:
         among = [f"{len(evidence.known(protocol.lines, column))}" for column in columns]
         largest = _line("share of the largest class, %", evidence, LARGEST, columns)
@@ -194,7 +192,7 @@ def _accuracies(evidence: Evidence) -> list[Block]:
 def _with_earlier(evidence: Evidence, line: Line, column: str) -> str:
     if column not in line.columns:
         return ""
-    earlier = evidence.earlier(line, column)
+    earlier = evidence.earlier.get(line.cell(column))
     beside = "" if earlier is None else f"\nearlier {earlier.mean:.1f}"
     return _figure(evidence.of(line, column)) + beside
 
@@ -218,7 +216,7 @@ def _study_table(evidence: Evidence, table: str) -> list[Block]:
 
 
 def _studied(evidence: Evidence, study: Study, column: str) -> str:
-    share = evidence.swapped(study, column)
+    share = evidence.swapped.get(study.cell(column))
     extra = "" if share is None else f"\n{100 * share:.0f} % non-local"
     return _figure(evidence.of(study, column)) + extra
 
@@ -269,7 +267,7 @@ def _costs(evidence: Evidence, search: SearchStore) -> list[Block]:
         "final rows": [row for row in evidence.rows if row.key.study == "main"],
         "studies": [row for row in evidence.rows if row.key.study != "main"],
     }
-    lines = [[title, *cost_cells(cost)] for title, rows in stages.items() for cost in costs_of(rows)]
+    lines = [[title, *cost.cells()] for title, rows in stages.items() for cost in costs_of(rows)]
     header = ["", "device", "trainings", "epochs", "seconds of all processes", "wall time"]
     return titled("What it took", header, lines)
 

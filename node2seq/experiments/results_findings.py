@@ -7,18 +7,26 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from node2seq.data import COLUMNS
-from node2seq.experiments.cells import Cell, cell_of
 from node2seq.experiments.paper import (
     COLUMN_TITLES,
     PLUS_OPTIONS,
     PRINTED,
     TABLES,
-    ResultTable,
+    Cell,
+    cell_of,
     first_in_print,
 )
-from node2seq.experiments.results_tables import difference_text, signed
 from node2seq.experiments.rows import ResultRow
-from node2seq.experiments.samples import VERDICTS, Difference, Effort, Sample, listed, paired_difference
+from node2seq.experiments.samples import (
+    VERDICTS,
+    Difference,
+    Effort,
+    Sample,
+    difference_text,
+    listed,
+    paired_difference,
+    signed,
+)
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
@@ -45,8 +53,8 @@ def findings(
         efforts: What the searches took.
     """
     standings = {
-        "paper": [*_standings(TABLES["2"], samples), *_standings(TABLES["3"], samples)],
-        "plus": [*_standings(TABLES["plus-2"], samples), *_standings(TABLES["plus-3"], samples)],
+        "paper": [*_standings("2", samples), *_standings("3", samples)],
+        "plus": [*_standings("plus-2", samples), *_standings("plus-3", samples)],
     }
     if not any(standings.values()):
         return []
@@ -83,27 +91,17 @@ class _Standing:
     difference: Difference | None
 
 
-def _standings(table: ResultTable, samples: Mapping[Cell, Sample]) -> list[_Standing]:
-    found = []
+def _standings(name: str, samples: Mapping[Cell, Sample]) -> list[_Standing]:
+    table, found = TABLES[name], []
     for column in table.columns:
-        known = {
-            line.label: sample
-            for line in table.lines
-            if (sample := samples.get(Cell(line.model, column, line.variant)))
-        }
+        cells = {line.label: Cell(line.model, column, line.variant) for line in table.lines}
+        known = {label: samples[cell] for label, cell in cells.items() if cell in samples}
         ours = known.pop(_OURS, None)
-        if ours is None or not known:
-            continue
-        rival = max(known, key=lambda label: known[label].mean)
-        found.append(
-            _Standing(
-                column,
-                rank=1 + sum(sample.mean > ours.mean for sample in known.values()),
-                models=1 + len(known),
-                rival=rival,
-                difference=paired_difference(ours, known[rival]),
-            )
-        )
+        if ours is not None and known:
+            rival = max(known, key=lambda label: known[label].mean)
+            rank = 1 + sum(sample.mean > ours.mean for sample in known.values())
+            difference = paired_difference(ours, known[rival])
+            found.append(_Standing(column, rank, 1 + len(known), rival, difference))
     return found
 
 
@@ -166,20 +164,14 @@ def _against_rivals(standings: Sequence[_Standing]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """A paired difference and what it is one of: the column, with the pair where a table has several."""
-
-    title: str
-    difference: Difference
+#: Paired differences by the column, with the pair where a table has several.
+_Effects = Mapping[str, Difference]
 
 
-def _differences(
-    table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[Cell, Sample]
-) -> list[_Effect]:
+def _differences(table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[Cell, Sample]) -> _Effects:
     shape = TABLES[table]
     lines = {line.label: line for line in shape.lines}
-    found = []
+    found = {}
     for column in shape.columns:
         for first, second in pairs:
             cells = (cell_of(lines[label], column) for label in (first, second))
@@ -187,7 +179,7 @@ def _differences(
             difference = paired_difference(one, other)
             if difference is not None:
                 pair = f", {first} − {second}" if len(pairs) > 1 else ""
-                found.append(_Effect(f"{COLUMN_TITLES[column]}{pair}", difference))
+                found[f"{COLUMN_TITLES[column]}{pair}"] = difference
     return found
 
 
@@ -200,26 +192,22 @@ def verdict_of(above: int, below: int, comparisons: int) -> str:
     return "No consistent difference"
 
 
-def _effect(subject: str, effects: Sequence[_Effect]) -> str:
+def _effect(subject: str, effects: _Effects) -> str:
     if not effects:
         return ""
-    above = [effect for effect in effects if effect.difference.side > 0]
-    below = [effect for effect in effects if effect.difference.side < 0]
+    texts = {name: f"{name} {difference_text(each).replace(chr(10), ' ')}" for name, each in effects.items()}
+    above, below = ([texts[name] for name in effects if effects[name].side == side] for side in (1, -1))
     if not above and not below:
         return f"No difference from {subject}: all {len(effects)} intervals hold zero."
     verdict = verdict_of(len(above), len(below), len(effects))
     holding = len(effects) - len(above) - len(below)
     counts = [f"{holding} {'holds' if holding == 1 else 'hold'} zero"] if holding else []
     counts += [
-        f"{len(some)} {'lies' if len(some) == 1 else 'lie'} {side} zero ({'; '.join(map(_told, some))})"
+        f"{len(some)} {'lies' if len(some) == 1 else 'lie'} {side} zero ({'; '.join(some)})"
         for some, side in ((above, "above"), (below, "below"))
         if some
     ]
     return f"{verdict} from {subject}: of {len(effects)} intervals, {listed(counts)}."
-
-
-def _told(effect: _Effect) -> str:
-    return f"{effect.title} {difference_text(effect.difference).replace(chr(10), ' ')}"
 
 
 def _order(samples: Mapping[Cell, Sample]) -> str:
@@ -241,7 +229,7 @@ def _order(samples: Mapping[Cell, Sample]) -> str:
 def _in_place_of_gcn(samples: Mapping[Cell, Sample]) -> str:
     effects = _differences("5", TABLES["5"].contrasts, samples)
     text = _effect("the layer in place of a GCN layer (Table 5)", effects)
-    gains = {effect.title for effect in effects if effect.difference.side > 0}
+    gains = {title for title, difference in effects.items() if difference.side > 0}
     weak = sum(
         title in gains
         and (plain := samples.get(Cell("gcn", column))) is not None
@@ -259,9 +247,9 @@ def _in_place_of_gcn(samples: Mapping[Cell, Sample]) -> str:
 def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     by_option = {
         option: [
-            effect
+            difference
             for name in ("ablation-2", "ablation-3")
-            for effect in _differences(name, [("with all", f"without {option}")], samples)
+            for difference in _differences(name, [("with all", f"without {option}")], samples).values()
         ]
         for option in PLUS_OPTIONS
     }
@@ -271,17 +259,17 @@ def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     steady = {
         option: effects
         for option, effects in by_option.items()
-        if len(effects) > 1 and all(effect.difference.side > 0 for effect in effects)
+        if len(effects) > 1 and all(difference.side > 0 for difference in effects)
     }
-    rest = [effect for option, effects in by_option.items() if option not in steady for effect in effects]
+    rest = [each for option, effects in by_option.items() if option not in steady for each in effects]
     if steady:
         named = [f"{option} ({_span(effects)})" for option, effects in steady.items()]
         text = f"Taken out one at a time, the options of plus that help wherever used are {listed(named)}."
     else:
         text = "Taken out one at a time, no option of plus helps wherever it is used."
     if rest:
-        above = [effect.difference.mean for effect in rest if effect.difference.side > 0]
-        below = sum(effect.difference.side < 0 for effect in rest)
+        above = [difference.mean for difference in rest if difference.side > 0]
+        below = sum(difference.side < 0 for difference in rest)
         most = f" (by {signed(max(above))} at most)" if above else ""
         text += (
             f" Of the {len(rest)} intervals of the {'other ' if steady else ''}options, {len(above)} lie "
@@ -290,8 +278,8 @@ def _sources_of_plus(samples: Mapping[Cell, Sample]) -> str:
     return text
 
 
-def _span(effects: Sequence[_Effect]) -> str:
-    means = sorted(effect.difference.mean for effect in effects)
+def _span(effects: Sequence[Difference]) -> str:
+    means = sorted(difference.mean for difference in effects)
     return f"{len(effects)} columns, {signed(means[0])} to {signed(means[-1])}"
 
 

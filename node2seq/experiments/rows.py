@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key
+from node2seq.experiments.paper import Cell, Key
 from node2seq.recipes import Recipe
 from node2seq.search.space import Settings
 from node2seq.storage import JsonLines, hold, make_folder
@@ -120,8 +120,7 @@ class ResultRow(KeyedRow):
     def to_json(self) -> dict[str, Any]:  # noqa: D102
         values = super().to_json()
         if self.together is None:  # the order of the rows that do not have it
-            values["recipe"] = values.pop("recipe")
-            values |= {name: values.pop(name) for name in _PROVENANCE}
+            values |= {name: values.pop(name) for name in ("recipe", *_PROVENANCE)}
         return {name: value for name, value in values.items() if value is not None or name == "commit"}
 
 
@@ -137,6 +136,18 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
 def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
     """The recipe of a row; settings that came later have their defaults."""
     return Recipe(values["options"], TrainSettings(**values["settings"]), values["row_normalize"])
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """All options of a recipe, and the training settings that tell it from others."""
+    default = TrainSettings()
+    parts = [f"{name} {value}" for name, value in recipe.options.items()]
+    parts += [
+        f"{name} {value}"
+        for name, value in vars(recipe.settings).items()
+        if name in ("epochs", "lr", "weight_decay") or value != getattr(default, name)
+    ]
+    return ", ".join([*parts, *(["features divided by their sum"] if recipe.row_normalize else [])])
 
 
 class SearchKey(NamedTuple):

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, grouped
+from node2seq.experiments.paper import Cell, grouped
 from node2seq.experiments.rows import ResultRow, SearchRow
 from node2seq.recipes import Recipe
-from node2seq.storage import JsonLines
+from node2seq.search.trials import read_table
 
 #: Where a mean can stand to the paper's; the error is that of the mean over our runs.
 VERDICTS = ("at or above", "within one standard error", "below")
@@ -24,8 +23,8 @@ LEVEL = 0.05
 
 _RESAMPLES = 10_000
 _BOOTSTRAP_SEED = 0
-# The continued fraction of the incomplete beta function converges long before.
-_TERMS = 300
+# Of Gauss's rule on [−1, 1].
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Sample:
         return statistics.stdev(self.tests.values()) if self.n > 1 else None
 
     @property
-    def reach(self) -> float:
+    def margin(self) -> float:
         """Half the width of the 95 % t-interval of the mean; 0 for one run."""
         if self.sd is None:
             return 0.0
@@ -82,30 +81,15 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """The mean difference of two samples over the seeds that they share.
+class Paired(Difference):
+    """The same with a 95 % t-interval; ``p`` is of the two-sided t-test against zero."""
 
-    Args:
-        mean: In points.
-        reach: Half the width of its 95 % t-interval.
-        p: Of the two-sided t-test against zero.
-        n: How many pairs.
-    """
-
-    mean: float
-    reach: float
     p: float
-    n: int
 
     @property
-    def low(self) -> float:
-        """Where the interval begins."""
-        return self.mean - self.reach
-
-    @property
-    def high(self) -> float:
-        """Where the interval ends."""
-        return self.mean + self.reach
+    def margin(self) -> float:
+        """Half the width of the interval."""
+        return self.high - self.mean
 
     @property
     def side(self) -> int:
@@ -168,11 +152,25 @@ def paired(first: Sample | None, second: Sample | None) -> Paired | None:
     found = _gaps(first, second)
     if found is None:
         return None
-    mean, free = float(found.mean()), found.size - 1
-    error = standard_error(found)
+    mean, free, error = float(found.mean()), found.size - 1, standard_error(found)
     if error == 0.0:  # every pair has the same difference
-        return Paired(mean, 0.0, 1.0 if mean == 0.0 else 0.0, found.size)
-    return Paired(mean, t_quantile(1 - LEVEL / 2, free) * error, t_test(mean / error, free), found.size)
+        return Paired(mean, mean, mean, found.size, p=float(mean == 0.0))
+    margin = t_quantile(1 - LEVEL / 2, free) * error
+    return Paired(mean, mean - margin, mean + margin, found.size, t_test(mean / error, free))
+
+
+def signed(value: float) -> str:
+    """A difference in points, to one decimal, with its sign."""
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def difference_text(difference: Difference | None, note: str = "") -> str:
+    """A difference with a note, and its interval below it."""
+    if difference is None:
+        return "–"
+    interval = f"[{signed(difference.low)}, {signed(difference.high)}]"
+    return f"{signed(difference.mean)}{note}\n{interval}"
 
 
 def standard_error(values: np.ndarray) -> float:
@@ -196,8 +194,14 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def t_test(t: float, free: int) -> float:
-    """The two-sided p-value of a t statistic with ``free`` degrees of freedom."""
-    return _incomplete_beta(free / (free + t * t), free / 2, 0.5)
+    """The two-sided p-value of a t statistic with ``free`` degrees of freedom.
+
+    With t = √free · tan θ the density is a power of the cosine, which Gauss's rule integrates up to rounding.
+    """
+    start = math.atan(abs(t) / math.sqrt(free))
+    half = (math.pi / 2 - start) / 2
+    tail = half * float(_WEIGHTS @ np.cos(start + half * (_POINTS + 1)) ** (free - 1))
+    return tail * 2 * math.exp(math.lgamma((free + 1) / 2) - math.lgamma(free / 2)) / math.sqrt(math.pi)
 
 
 def t_quantile(share: float, free: int) -> float:
@@ -209,78 +213,41 @@ def t_quantile(share: float, free: int) -> float:
     return (low + high) / 2
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function, by Lentz's continued fraction."""
-    if x <= 0.0 or x >= 1.0:
-        return float(x >= 1.0)
-    if x > (a + 1) / (a + b + 2):
-        return 1.0 - _incomplete_beta(1.0 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
-    c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1))
-    fraction = d
-    for m in range(1, _TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d, c = 1.0 / (1.0 + term * d), 1.0 + term / c
-            fraction *= c * d
-        if abs(c * d - 1.0) < 1e-14:
-            break
-    return front * fraction / a
-
-
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What a set of rows took on one kind of device."""
 
     device: str
-    rows: Sequence[ResultRow | SearchRow]
+    runs: int
+    """How many trainings they are of."""
+    epochs: int
+    """Of all trainings."""
+    training_seconds: float
+    """Of all processes together."""
+    wall_seconds: float
+    """The wall time of a call is when its last row came; calls are summed."""
+    jobs: str
+    """How many processes the calls had, for rows of reported runs."""
+    together: str
+    """How many runs were one program, for rows of reported runs; one where rows do not say."""
 
-    @property
-    def runs(self) -> int:
-        """How many trainings they are of."""
-        return sum(len(row.trained) for row in self.rows)
-
-    @property
-    def epochs(self) -> int:
-        """Of all trainings."""
-        return sum(sum(row.trained) for row in self.rows)
-
-    @property
-    def training_seconds(self) -> float:
-        """Of all processes together."""
-        return sum(row.seconds for row in self.rows)
-
-    @property
-    def wall_seconds(self) -> float:
-        """The wall time of a call is when its last row came; calls are summed."""
-        last: dict[str, float] = {}
-        for row in self.rows:
-            last[row.call] = max(row.at, last.get(row.call, 0.0))
-        return sum(last.values())
-
-    @property
-    def jobs(self) -> str:
-        """How many processes the calls had, for rows of reported runs."""
-        return _numbers(row.jobs for row in self.rows if isinstance(row, ResultRow))
-
-    @property
-    def together(self) -> str:
-        """How many runs were one program, for rows of reported runs; one where rows do not say."""
-        seeds = [row.together or [0] for row in self.rows if isinstance(row, ResultRow)]
-        return _numbers(map(len, seeds))
-
-
-def _numbers(values: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(set(values))))
+    def cells(self) -> list[str]:
+        """The device, trainings, epochs, seconds of all processes and wall time."""
+        seconds = (f"{spent:.0f} s" for spent in (self.training_seconds, self.wall_seconds))
+        return [self.device, f"{self.runs}", f"{self.epochs}", *seconds]
 
 
 def costs_of(rows: Iterable[ResultRow | SearchRow]) -> list[Cost]:
     """By device."""
-    found = grouped(rows, lambda row: row.device)
-    return [Cost(device, found[device]) for device in sorted(found)]
+    found = []
+    for device, own in sorted(grouped(rows, lambda row: row.device).items()):
+        trained = [epochs for row in own for epochs in row.trained]
+        seconds = sum(row.seconds for row in own)
+        wall = sum(max(row.at for row in call) for call in grouped(own, lambda row: row.call).values())
+        reported = [row for row in own if isinstance(row, ResultRow)]
+        numbers = ({row.jobs for row in reported}, {len(row.together or [0]) for row in reported})
+        jobs, together = (", ".join(map(str, sorted(each))) for each in numbers)
+        found.append(Cost(device, len(trained), sum(trained), seconds, wall, jobs, together))
+    return found
 
 
 class Effort(NamedTuple):
@@ -291,16 +258,11 @@ class Effort(NamedTuple):
 
 
 def efforts_of(table: Path) -> dict[Cell, Effort]:
-    """Count the trials of a table: a line that describes a search, then a line for each of its trials."""
+    """Count the trials of each cell in a table of searches."""
     found: dict[Cell, Effort] = {}
-    cell = None
-    for line in JsonLines(table).refresh().values:
-        if "variant" in line:
-            cell = Cell(line["model"], line["column"], line["variant"])
-            found.setdefault(cell, Effort(0, 0))
-        elif cell is None:
-            raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
-        else:
-            settings, trainings = found[cell]
-            found[cell] = Effort(settings + 1, trainings + line["splits"] + line.get("failed", 0))
+    for about, *trials in read_table(table):
+        cell = Cell(about["model"], about["column"], about["variant"])
+        settings, trainings = found.get(cell, (0, 0))
+        trainings += sum(trial["splits"] + trial.get("failed", 0) for trial in trials)
+        found[cell] = Effort(settings + len(trials), trainings)
     return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,10 +16,10 @@ from typing import Any
 import torch
 
 from node2seq.data import Split
-from node2seq.environment import source_commit
+from node2seq.environment import git, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key, Run
 from node2seq.experiments.declaration import CellSpace, Line, Protocol
+from node2seq.experiments.paper import Cell, Key, Run
 from node2seq.experiments.rows import (
     CHOSEN,
     DECLARATION,
@@ -33,7 +32,7 @@ from node2seq.experiments.rows import (
     recipe_to_json,
     write_choices,
 )
-from node2seq.experiments.trainer import LARGEST_CLASS, Program, RunProgram, SearchProgram
+from node2seq.experiments.trainer import LARGEST_CLASS, Program
 from node2seq.experiments.workers import Job, new_call, work_together
 from node2seq.search.space import Settings, stratified
 from node2seq.storage import make_folder, write_bytes
@@ -181,18 +180,10 @@ def check_commit(commit: str | None, path: Path) -> None:
 
 def is_held(commit: str, path: Path) -> bool | None:
     """Whether a commit holds a file with its content of now; None where there is no repository to ask."""
-    if _git(path.parent, "rev-parse", "--git-dir") is None:
+    if git(path.parent, "rev-parse", "--git-dir") is None:
         return None
-    return _git(path.parent, "show", f"{commit}:./{path.name}") == path.read_bytes()
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints, or None if it fails or is not there."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+    held = git(path.parent, "rev-parse", f"{commit}:./{path.name}")
+    return held is not None and held == git(path.parent, "hash-object", path.name)
 
 
 def rounds(
@@ -211,7 +202,7 @@ def rounds(
     choices = {cell: choice.trained_with for cell, choice in read_choices(folder).items()}
     for cells in _final_cells(protocol, choices) if stage == "measure" else [_study_cells(protocol, choices)]:
         yield _longest_first(
-            RunProgram(tuple(Run(Key(*cell, seed), recipe) for seed in protocol.final_seeds))
+            Program(tuple(Run(Key(*cell, seed), recipe) for seed in protocol.final_seeds))
             for cell, recipe in cells.items()
         )
 
@@ -268,14 +259,9 @@ def _search_programs(
     nowhere = Split(none, none, none, "none", 0, none)  # shapes do not depend on it
     recipes = [base.updated(**drawn[key.setting]) for key in keys]
     shapes = group_by_shape([Training(line.model, recipe, nowhere, 0, cross_fit=True) for recipe in recipes])
-    return [
-        SearchProgram(
-            base,
-            {keys[place]: drawn[keys[place].setting] for place in places},
-            protocol.rungs[rung - 1].seeds,
-        )
-        for places in shapes
-    ]
+    runs = [Run(key, recipe, drawn[key.setting]) for key, recipe in zip(keys, recipes, strict=True)]
+    seeds = protocol.rungs[rung - 1].seeds
+    return [Program(tuple(runs[place] for place in places), seeds) for places in shapes]
 
 
 Choices = Mapping[Cell, Recipe]
@@ -312,9 +298,10 @@ def _longest_first(programs: Iterable[Program]) -> list[Program]:
 
 def _cost(program: Program) -> float:
     """About how long a program takes beside others."""
-    key, recipe = program.keys[0], program.recipe
+    key, recipe = program.runs[0].key, program.runs[0].recipe
+    runs = len(program.runs) * max(len(program.seeds), 1)
     place = _LARGEST.index(key.column) if key.column in _LARGEST else len(_LARGEST)
-    weight = _WEIGHTS.get(key.model, 1.0) * (1 + len(_LARGEST) - place) * len(program.runs)
+    weight = _WEIGHTS.get(key.model, 1.0) * (1 + len(_LARGEST) - place) * runs
     if recipe is not None:
         weight *= recipe.settings.views * (3.0 if recipe.options.get("hops", 1) > 1 else 1.0)
     return weight

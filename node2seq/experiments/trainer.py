@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,15 @@ from torch_geometric.data import Data
 from node2seq import __version__
 from node2seq.data import Split, make_split
 from node2seq.environment import device_name, make_deterministic, package_versions, same_code
-from node2seq.experiments.cells import Key, Run
 from node2seq.experiments.graphs import read_graph_of, standardized, unpack
-from node2seq.experiments.rows import ResultRow, SearchKey, SearchRow, recipe_to_json
-from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.experiments.paper import Key, Run
+from node2seq.experiments.rows import ResultRow, SearchRow, recipe_to_json
+from node2seq.nn.conv.ranks import recorded
 from node2seq.recipes.choose import recipe_by_rule, sizes_of_split
 from node2seq.search.evaluate import without_test
 from node2seq.search.settings import check_seeds
-from node2seq.search.space import Settings
 from node2seq.train.inference import evaluate
-from node2seq.train.many import Training, TrainingOutcome, prepare_graph, train_many
+from node2seq.train.many import OnProgress, Training, TrainingOutcome, prepare_graph, train_many
 from node2seq.train.measured import Measured, Metrics
 from node2seq.train.settings import Recipe
 from node2seq.train.trainer import infer
@@ -57,65 +56,25 @@ class ReproduceCall:
 
 
 @dataclass(frozen=True)
-class RunProgram:
-    """Reported runs of one cell."""
+class Program:
+    """Runs of one cell that are trained together.
+
+    Args:
+        runs: One for each row that it makes.
+        seeds: In a search, the splits that each of them is trained on; a reported run names its own.
+    """
 
     runs: tuple[Run, ...]
+    seeds: tuple[int, ...] = ()
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[Any]:
         """Of the rows that it makes."""
         return [run.key for run in self.runs]
 
-    @property
-    def recipe(self) -> Recipe | None:
-        """How its first run is trained."""
-        return self.runs[0].recipe
-
-    def only(self, keys: Container[Key]) -> RunProgram:
+    def only(self, keys: Container[Any]) -> Program:
         """The part of it that makes some of its rows."""
-        return RunProgram(tuple(run for run in self.runs if run.key in keys))
-
-
-@dataclass(frozen=True)
-class SearchProgram:
-    """Settings of one cell that are trained as one program.
-
-    Args:
-        base: What is fixed.
-        members: The settings of each row that it makes.
-        seeds: The splits of the round.
-    """
-
-    base: Recipe
-    members: Mapping[SearchKey, Settings]
-    seeds: tuple[int, ...]
-
-    @property
-    def keys(self) -> list[SearchKey]:
-        """Of the rows that it makes."""
-        return list(self.members)
-
-    @property
-    def runs(self) -> list[tuple[SearchKey, int]]:
-        """Each setting with each seed."""
-        return [(key, seed) for key in self.members for seed in self.seeds]
-
-    @property
-    def recipe(self) -> Recipe:
-        """How its first run is trained."""
-        return self.recipe_of(self.keys[0])
-
-    def recipe_of(self, key: SearchKey) -> Recipe:
-        """How a setting is trained."""
-        return self.base.updated(**self.members[key])
-
-    def only(self, keys: Container[SearchKey]) -> SearchProgram:
-        """The part of it that makes some of its rows."""
-        return replace(self, members={key: own for key, own in self.members.items() if key in keys})
-
-
-Program = RunProgram | SearchProgram
+        return replace(self, runs=tuple(run for run in self.runs if run.key in keys))
 
 
 class CellTrainer:
@@ -172,8 +131,14 @@ class CellTrainer:
         here = all(getattr(row, name) == value for name, value in self._machine.items())
         return here and (row.commit == self.call.commit or same_code(row.commit, _TRAINING_CODE))
 
+    def run(self, program: Program, on_epoch: OnProgress) -> tuple[Sequence[Any], dict[Key, str]]:
+        """The rows of a program, and why runs failed that have none; see :meth:`train`."""
+        if program.seeds:
+            return self.search(program, on_epoch), {}
+        return self.train(program.runs, on_epoch)
+
     def train(
-        self, runs: Sequence[Run], on_epoch: Callable[[], None] | None = None
+        self, runs: Sequence[Run], on_epoch: OnProgress | None = None
     ) -> tuple[list[ResultRow], dict[Key, str]]:
         """Train runs of one column and variant together, or count the most frequent class.
 
@@ -192,68 +157,57 @@ class CellTrainer:
             pairs = zip(runs, splits, strict=True)
             return [self._count_largest(run.key, data, split) for run, split in pairs], {}
         trainings = [
-            Training(
-                model, run.recipe or recipe_by_rule(model, sizes_of_split(data, split)), split, run.key.seed
-            )
-            for run, split in zip(runs, splits, strict=True)
+            _training(run, data, split, run.key.seed) for run, split in zip(runs, splits, strict=True)
         ]
-        outcomes = train_many(
-            data,
-            trainings,
-            device=self.device,
-            on_epoch=None if on_epoch is None else lambda _: on_epoch(),
-            keep_models=self.note_swaps or any(map(_has_second_figure, splits)),
-        )
-        figures, failures = {}, {}
-        for run, training, outcome in zip(runs, trainings, outcomes, strict=True):
-            if outcome.error is None:
-                figures[run.key] = self._figures(data, training, outcome)
-            else:
-                failures[run.key] = outcome.error
-        ended = time.time()
+        keep_models = self.note_swaps or any(map(_has_second_figure, splits))
+        outcomes = train_many(data, trainings, device=self.device, on_epoch=on_epoch, keep_models=keep_models)
+        figures = {
+            run.key: self._figures(data, training, outcome)
+            for run, training, outcome in zip(runs, trainings, outcomes, strict=True)
+            if outcome.error is None
+        }
         shared = {
-            "seconds": round((ended - started) / len(runs), 3),
             "together": [run.key.seed for run in runs],
             "jobs": self.call.jobs,
-            **self._provenance(ended),
+            **self._provenance((time.time() - started) / len(runs)),
         }
+        pairs = zip(runs, outcomes, strict=True)
+        failures = {run.key: outcome.error for run, outcome in pairs if outcome.error is not None}
         return [ResultRow(key=key, **own, **shared) for key, own in figures.items()], failures
 
-    def search(self, program: SearchProgram, on_epoch: Callable[[], None]) -> list[SearchRow]:
+    def search(self, program: Program, on_epoch: OnProgress) -> list[SearchRow]:
         """Train settings on the splits of a round, whose test nodes are taken out before."""
-        check_seeds(program.seeds)
+        runs, seeds = program.runs, program.seeds
+        check_seeds(seeds)
         started = time.time()
-        first = program.keys[0]
-        data = self.graph(first.column, first.variant)
-        splits = {seed: without_test(make_split(data, seed=seed)) for seed in program.seeds}
+        data = self.graph(runs[0].key.column, runs[0].key.variant)
+        splits = {seed: without_test(make_split(data, seed=seed)) for seed in seeds}
         trainings = [
-            Training(key.model, program.recipe_of(key), splits[seed], seed, cross_fit=True)
-            for key, seed in program.runs
+            _training(run, data, splits[seed], seed, cross_fit=True) for run in runs for seed in seeds
         ]
-        outcomes = train_many(data, trainings, device=self.device, on_epoch=lambda _: on_epoch())
-        ended = time.time()
+        outcomes = train_many(data, trainings, device=self.device, on_epoch=on_epoch)
         shared = {
-            "seeds": list(program.seeds),
-            "seconds": round((ended - started) / len(program.members), 3),
-            "together": len(program.runs),
-            **self._provenance(ended),
+            "seeds": list(seeds),
+            "together": len(trainings),
+            **self._provenance((time.time() - started) / len(runs)),
         }
         rows = []
-        for place, (key, settings) in enumerate(program.members.items()):
-            own = outcomes[place * len(splits) : (place + 1) * len(splits)]
+        for place, run in enumerate(runs):
+            own = outcomes[place * len(seeds) : (place + 1) * len(seeds)]
             results = [outcome.result for outcome in own]
             figures = {
                 "validation": [outcome.cross_fitted for outcome in own],
                 "epoch": [None if result is None else result.best.epoch for result in results],
                 "epochs": [None if result is None else len(result.history) for result in results],
             }
-            rows.append(SearchRow(key=key, settings=settings, **figures, **shared))
+            rows.append(SearchRow(key=run.key, settings=run.settings, **figures, **shared))
         return rows
 
-    def _provenance(self, ended: float) -> dict[str, Any]:
-        """What every row says of its making."""
-        at = round(ended - self.call.started, 3)
-        return {**self._machine, "commit": self.call.commit, "call": self.call.name, "at": at}
+    def _provenance(self, seconds: float) -> dict[str, Any]:
+        """What every row of a program says of its making; ``seconds`` is its share of the time."""
+        call, at = self.call, round(time.time() - self.call.started, 3)
+        made = {"seconds": round(seconds, 3), "commit": call.commit, "call": call.name, "at": at}
+        return {**self._machine, **made}
 
     def _figures(self, data: Data, training: Training, outcome: TrainingOutcome) -> dict[str, Any]:
         """What came out of a run."""
@@ -291,26 +245,23 @@ class CellTrainer:
             epoch=0,
             epochs=0,
             recipe=recipe_to_json(Recipe()),
-            seconds=0.0,
             jobs=self.call.jobs,
-            **self._provenance(time.time()),
+            **self._provenance(0.0),
         )
+
+
+def _training(run: Run, data: Data, split: Split, seed: int, cross_fit: bool = False) -> Training:
+    """A run on a split, by the rule for any graph where it has no recipe."""
+    recipe = run.recipe or recipe_by_rule(run.key.model, sizes_of_split(data, split))
+    return Training(run.key.model, recipe, split, seed, cross_fit=cross_fit)
 
 
 def swapped_share(model: nn.Module, graph: Data) -> float | None:
     """The share of entries in the sequences of a trained network that are non-local nodes, if it has any."""
-    conv = next((module for module in model.modules() if isinstance(module, Node2SeqConv)), None)
-    if conv is None:
-        return None
-    inputs: list[Tensor] = []
-    hook = conv.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    try:
+    with recorded(model) as calls:
         infer(model, model, graph.x, graph.edge_index)
-    finally:
-        hook.remove()
-    with torch.no_grad():
-        _, trace = conv(inputs[0], graph.edge_index, return_trace=True)
-    return round(float(trace.is_nonlocal.double().mean()), 6)
+    first = next(iter(calls.values()), None)
+    return None if first is None else round(float(first.trace.is_nonlocal.double().mean()), 6)
 
 
 def _accuracy(measured: Measured) -> float:

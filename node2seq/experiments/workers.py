@@ -18,9 +18,9 @@ import torch
 from node2seq.data import DATASETS, NAMES
 from node2seq.environment import pick_device, source_commit
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key, Run, grouped, recipe_of
+from node2seq.experiments.paper import Cell, Key, Run, grouped, recipe_of
 from node2seq.experiments.rows import RowStore, Store
-from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall, RunProgram, SearchProgram
+from node2seq.experiments.trainer import CellTrainer, Program, ReproduceCall
 from node2seq.train.budget import Budget, OutOfTime
 
 OnRows = Callable[[Sequence[Any]], None]
@@ -175,20 +175,14 @@ class _Worker:
     def _train_unclaimed(self, program: Program) -> bool:
         """Train what no other process has claimed of a program; False if there is nothing."""
         self.job.budget.check()
-        with self.store.claim(*program.keys) as ours:
-            ours = [key for key in ours if self._is_open(key)]
+        with self.store.claim(*program.keys) as claimed:
+            ours = [key for key in claimed if self._is_open(key)]
             if ours:
-                self._train(program.only(ours))
+                rows, failures = self._trainer.run(program.only(ours), lambda _: self.job.budget.check())
+                self.failures |= failures
+                self.on_rows(self.store.append(*rows))
                 self._trainer.make_room()
         return bool(ours)
-
-    def _train(self, program: Program) -> None:
-        if isinstance(program, SearchProgram):
-            rows = self._trainer.search(program, self.job.budget.check)
-        else:
-            rows, failures = self._trainer.train(program.runs, self.job.budget.check)
-            self.failures |= failures
-        self.on_rows(self.store.append(*rows))
 
 
 def together_on(device: torch.device, column: str) -> int | None:
@@ -212,7 +206,7 @@ def groups_of(runs: Sequence[Run], device: torch.device) -> list[tuple[Run, ...]
 
 
 def _one_round(runs: Sequence[Run], device: torch.device) -> list[list[Program]]:
-    return [[RunProgram(group) for group in groups_of(runs, device)]]
+    return [[Program(group) for group in groups_of(runs, device)]]
 
 
 def _device_of(name: str, number: int) -> torch.device:

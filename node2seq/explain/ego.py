@@ -20,7 +20,7 @@ FORWARDS = ("source_to_target",)
 BOTH_WAYS = ("source_to_target", "target_to_source")
 
 
-class Reach(NamedTuple):
+class ReceptiveField(NamedTuple):
     """From how far a model reads."""
 
     hops: int | None
@@ -31,7 +31,7 @@ class Reach(NamedTuple):
     """Whether the number of edges into the last nodes matters, by which a GCN layer divides."""
 
 
-def reach_of(model: nn.Module) -> Reach:
+def receptive_field(model: nn.Module) -> ReceptiveField:
     """From how far a model reads: the hops of its layers one after the other.
 
     A fixed order by degree or at random, and candidates that are drawn, depend on the whole graph. Layers
@@ -40,14 +40,14 @@ def reach_of(model: nn.Module) -> Reach:
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
     own = [layer for layer in layers if isinstance(layer, Node2SeqConv)]
     if any(layer.order in ("degree", "random") or layer.max_candidates is not None for layer in own):
-        return Reach(None)
+        return ReceptiveField(None)
     flows = BOTH_WAYS if any(layer.flow == BOTH_WAYS[1] for layer in layers) else FORWARDS
     beside = model.layers_beside() if isinstance(model, Network) else []
     skipped = {id(module) for layer in beside for module in layer.modules()}
     hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
     spread = sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
     counts_edges = spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)
-    return Reach(hops + spread, flows, counts_edges)
+    return ReceptiveField(hops + spread, flows, counts_edges)
 
 
 def _hops(layer: MessagePassing) -> int:
@@ -101,20 +101,20 @@ class Graph:
         edges = order[place + torch.arange(place.numel(), device=place.device)]
         return edges, self.edge_index[0 if forwards else 1, edges]
 
-    def around(self, node: int, reach: Reach) -> Ego:
-        """Everything that a model of that reach reads for a node.
+    def around(self, node: int, field: ReceptiveField) -> Ego:
+        """Everything that a model of that receptive field reads for a node.
 
         That is all nodes within its hops, and all edges into those that are not the last; where their number
         counts, into the last ones too.
         """
-        if reach.hops is None:
+        if field.hops is None:
             return self.whole(node)
         found = torch.tensor([node], device=self.edge_index.device)
         seen = torch.zeros(self.num_nodes, dtype=torch.bool, device=found.device)
         seen[found] = True
         edges = [found.new_zeros(0)]
-        for _ in range(reach.hops + reach.counts_edges):
-            read, ends = zip(*(self.read(found, flow) for flow in reach.flows), strict=True)
+        for _ in range(field.hops + field.counts_edges):
+            read, ends = zip(*(self.read(found, flow) for flow in field.flows), strict=True)
             edges += read
             reached = torch.cat(ends)
             found = reached[~seen[reached]].unique()
@@ -125,7 +125,7 @@ class Graph:
         if nodes.numel() > _NEARLY_ALL * self.num_nodes:
             return self.whole(node)
         listed = torch.cat(edges)
-        listed = listed.sort().values if reach.flows == FORWARDS else listed.unique()
+        listed = listed.sort().values if field.flows == FORWARDS else listed.unique()
         ends = torch.searchsorted(nodes, self.edge_index[:, listed])
         return Ego(nodes, listed, ends, int(torch.searchsorted(nodes, node)), False)
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from node2seq.data.splits import labelled
 from node2seq.errors import Node2SeqError
 from node2seq.explain.contributions import Contributions, contributions, giving, scores_of
-from node2seq.explain.ego import BOTH_WAYS, FORWARDS, Ego, Graph, Reach, local_edges, reach_of
+from node2seq.explain.ego import BOTH_WAYS, FORWARDS, Ego, Graph, local_edges, receptive_field
 from node2seq.explain.explanation import Counterfactual, Explanation, Layer, Neighbour, Term
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Call, recorded
@@ -95,7 +95,7 @@ class Explainer:
         check_features(self.x)
         self.values = edge_values(model, data)
         self.graph = Graph(edge_index, self.x.size(0))
-        self.reach: Reach = reach_of(model)
+        self.receptive_field = receptive_field(model)
         self.task = task_for(self.y) if task is None else task
         self.both_directions = both_directions
         self.names = names
@@ -119,7 +119,7 @@ class Explainer:
     def neighbours_of(self, node: int) -> list[int]:
         """The neighbours that can be switched off: those with an edge that the model reads at the node."""
         at = self._at(node)
-        ends = torch.cat([self.graph.read(at, flow)[1] for flow in self.reach.flows])
+        ends = torch.cat([self.graph.read(at, flow)[1] for flow in self.receptive_field.flows])
         return [end for end in ends.unique().tolist() if end != node]
 
     def explain(
@@ -195,7 +195,7 @@ class Explainer:
 
     def _edges_between(self, node: int, other: int) -> Tensor:
         """The edges by which a neighbour reaches a node, as the graph lists them."""
-        flows = BOTH_WAYS if self.both_directions else self.reach.flows
+        flows = BOTH_WAYS if self.both_directions else self.receptive_field.flows
         read = [self.graph.read(self._at(node), flow) for flow in flows]
         edges = torch.cat([edges[ends == other] for edges, ends in read]).unique()
         if other == node or not edges.numel():
@@ -209,7 +209,7 @@ class Explainer:
     @torch.no_grad()
     def _read(self, node: int, removed: Tensor) -> tuple[Ego, Tensor, dict[str, Call]]:
         """The part of the graph that decides the node, its output, and what the layers did there."""
-        ego = self.graph.around(node, self.reach)
+        ego = self.graph.around(node, self.receptive_field)
         found = self._record(_without(ego, removed))
         is_known = ego.is_whole or self._agrees(ego, node, None if removed.numel() else found[1])
         return found if is_known else self._record(_without(self.graph.whole(node), removed))
@@ -393,9 +393,11 @@ class Explainer:
         """
         known = list(calls)[: list(calls).index(name) + 1]
         part = ego
-        if self.reach.hops is not None and self.reach.flows == FORWARDS:
-            left = self.reach.hops - sum(self.layers[each].hops for each in known)
-            around = self.graph.around(int(ego.nodes[ego.centre]), self.reach._replace(hops=max(left, 0)))
+        if self.receptive_field.hops is not None and self.receptive_field.flows == FORWARDS:
+            left = self.receptive_field.hops - sum(self.layers[each].hops for each in known)
+            around = self.graph.around(
+                int(ego.nodes[ego.centre]), self.receptive_field._replace(hops=max(left, 0))
+            )
             part = _without(around, removed)
         found = self._integrate_over(part, known, calls, ego, predicted, steps)
         tolerance = torch.finfo(self.outputs.dtype).eps ** 0.5 * (1 + abs(score))

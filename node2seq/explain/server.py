@@ -106,24 +106,18 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _answer_errors(app: FastAPI) -> None:
-    """A sentence for every error, and its status."""
+def _misread(_: Request, error: Any) -> Response:
+    return _failure(422, f"cannot be read: {', '.join(str(each['loc'][-1]) for each in error.errors())}")
 
-    def not_there(_: Request, error: Exception) -> Response:
-        return _failure(404, str(error))
 
-    def misread(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        where = ", ".join(str(each["loc"][-1]) for each in error.errors())
-        return _failure(422, f"cannot be read: {where}")
-
-    def refused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, StarletteHTTPException)
-        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
-
-    app.add_exception_handler(Node2SeqError, not_there)
-    app.add_exception_handler(RequestValidationError, misread)
-    app.add_exception_handler(StarletteHTTPException, refused)
+#: A sentence for every error, and its status.
+_HANDLERS: dict[Any, Any] = {
+    Node2SeqError: lambda _, error: _failure(404, str(error)),
+    RequestValidationError: _misread,
+    StarletteHTTPException: lambda _, error: JSONResponse(
+        {"error": str(error.detail)}, error.status_code, headers=error.headers
+    ),
+}
 
 
 def make_app(viewer: Viewer) -> FastAPI:
@@ -133,12 +127,9 @@ def make_app(viewer: Viewer) -> FastAPI:
         viewer: What it shows.
     """
     viewer.warm()
-    app = FastAPI(
-        title="node2seq explore", version="1", docs_url=None, redoc_url=None, redirect_slashes=False
-    )
+    off: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
+    app = FastAPI(title="node2seq explore", version="1", exception_handlers=_HANDLERS, **off)
     app.add_middleware(Guard)
-
-    _answer_errors(app)
     files = page_files()
 
     @app.get("/", include_in_schema=False)

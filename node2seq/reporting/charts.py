@@ -47,7 +47,7 @@ class Dots:
 
     label: str
     values: Mapping[str, float]
-    reach: Mapping[str, float]
+    margin: Mapping[str, float]
 
 
 def line_chart(
@@ -256,7 +256,7 @@ def dot_chart(title: str, rows: Sequence[str], series: Sequence[Dots], across: s
     tall = 10 * len(series) + 8
     chart = _Chart(title, 760, 96 + tall * len(rows), left=180, right=150, top=44, bottom=52)
     ends = [
-        one.values[row] + sign * one.reach[row] for one in series for row in one.values for sign in (-1, 1)
+        one.values[row] + sign * one.margin[row] for one in series for row in one.values for sign in (-1, 1)
     ]
     chart.text(title, chart.left, 26, "title", "start")
     x = chart.x_axis(ends, "{:g}".format, across)
@@ -266,9 +266,9 @@ def dot_chart(title: str, rows: Sequence[str], series: Sequence[Dots], across: s
         chart.text(row, chart.left - 10, start + tall / 2 + 4, anchor="end")
         for number, one in enumerate(series):
             if row in one.values:
-                value, reach, y = one.values[row], one.reach[row], start + 9 + 10 * number
+                value, margin, y = one.values[row], one.margin[row], start + 9 + 10 * number
                 colour = f"stroke c{number % COLOURS}"
-                chart.add("line", colour, x1=x(value - reach), x2=x(value + reach), y1=y, y2=y)
+                chart.add("line", colour, x1=x(value - margin), x2=x(value + margin), y1=y, y2=y)
                 chart.marker(number, x(value), y)
     chart.add("path", "axis", d=f"M{chart.left},{chart.top}V{chart.bottom}H{chart.right}")
     for number, one in enumerate(series):

@@ -102,6 +102,15 @@ def pairs(values: Mapping[str, Any], *header: str) -> list[Block]:
     return [Grid(header, lines, style="pairs")] if lines else []
 
 
+def titled(
+    title: str, header: Sequence[str], lines: Sequence[Sequence[str]], text: str = "", level: int = 2
+) -> list[Block]:
+    """A table with its heading and a paragraph; nothing where it has no lines."""
+    if not lines:
+        return []
+    return [Heading(title, level), *([Paragraph(text)] if text else []), Grid(header, lines)]
+
+
 def plain(value: Any) -> str:
     """A value as a person would write it."""
     if value is None:

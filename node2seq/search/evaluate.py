@@ -198,14 +198,11 @@ class Evaluator:
         return self.budget.spent / (self._trained + begun) * max(missing, 0.0)
 
     def _training(self, trial: Trial, seed: int) -> Training:
-        recipe = self.base.updated(**trial.settings)
-        return Training(self.model, recipe, self._split(seed), seed, cross_fit=True)
-
-    def _split(self, seed: int) -> Split:
-        """The split of a seed without its test nodes."""
+        """A trial on the split of a seed without its test nodes."""
         if seed not in self._splits:
             self._splits[seed] = without_test(make_split(self.data, self.rule, seed))
-        return self._splits[seed]
+        recipe = self.base.updated(**trial.settings)
+        return Training(self.model, recipe, self._splits[seed], seed, cross_fit=True)
 
     def _order(self, run: tuple[Trial, int]) -> tuple[str, int, int]:
         trial, seed = run

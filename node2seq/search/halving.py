@@ -108,9 +108,8 @@ def _close_by(
     """Settings close to the leaders', in the leaders' shapes and in one that differs in one setting."""
     draw = random.Random(f"{settings.seed} close by {generation}")
     leaders = leaders[: settings.finalists]
-    shapes = list({repr(shape): shape for shape in (_shape(space, leader) for leader in leaders)}.values())[
-        :3
-    ]
+    by_leader = [{name: leader.settings[name] for name in space.shape} for leader in leaders]
+    shapes = list({repr(shape): shape for shape in by_leader}.values())[:3]
     if space.shape:
         name = draw.choice(list(space.shape))
         shapes.append({**shapes[0], name: space.shape[name].at(draw.random())})
@@ -122,7 +121,3 @@ def _close_by(
         mixed = {name: (one if draw.random() < 0.7 else other)[name] for name in space.free}
         found.append({**shapes[number % len(shapes)], **near(space.free, mixed, step, draw)})
     return found
-
-
-def _shape(space: Space, trial: Trial) -> Settings:
-    return {name: trial.settings[name] for name in space.shape}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pvariance
 
 from node2seq import __version__
 from node2seq.recipes import network_for
@@ -168,18 +168,14 @@ def importances(space: Space, trials: Sequence[Trial], seeds: Sequence[int]) -> 
 
 
 def _explained(groups: Sequence[object], values: Sequence[float]) -> float:
-    members: dict[object, list[float]] = {}
-    for group, value in zip(groups, values, strict=True):
-        members.setdefault(group, []).append(value)
+    members = [
+        [v for g, v in zip(groups, values, strict=True) if g == group] for group in dict.fromkeys(groups)
+    ]
     free = len(values) - len(members)
     if len(members) < 2 or free < 1:
         return 0.0
-    centre = fmean(values)
-    total = sum((value - centre) ** 2 for value in values)
-    within = sum((value - fmean(group)) ** 2 for group in members.values() for value in group)
-    if total <= 0.0:
-        return 0.0
-    return max(0.0, (total - within - (len(members) - 1) * within / free) / total)
+    within, total = (sum(pvariance(some) * len(some) for some in parts) for parts in (members, [values]))
+    return max(0.0, (total - within - (len(members) - 1) * within / free) / total) if total > 0.0 else 0.0
 
 
 def _quantiles(places: Sequence[float]) -> list[int]:

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -115,15 +114,12 @@ class Trials:
         """Keep what became of trials with a seed each."""
         lines = []
         for trial, seed, outcome in trained:
-            epoch = outcome.result.best.epoch if outcome.result else None
-            trial.accuracies[seed], trial.epochs[seed] = outcome.cross_fitted, epoch
-            trial.seconds += outcome.seconds
             line = {
                 "trial": trial.number,
                 "stage": trial.stage,
                 "seed": seed,
                 "val": outcome.cross_fitted,
-                "epoch": epoch,
+                "epoch": outcome.result.best.epoch if outcome.result else None,
                 "pruned": trial.pruned,
                 "seconds": round(outcome.seconds, 4),
                 "settings": trial.settings,
@@ -132,7 +128,7 @@ class Trials:
         with hold(self.path.with_name(_WRITING), wait=True):  # other processes may search along
             self.refresh()
             self._file.append(lines if self._lines else [self.header, *lines])
-            self._lines += len(self._file.refresh().values)  # known
+            self.refresh()  # which tells the trials
 
     def _learn(self, line: Any) -> None:
         try:
@@ -209,7 +205,7 @@ def add_search(table: Path, variant: str, trials: Trials) -> None:
         variant: What was searched: the name of the space.
         trials: The search.
     """
-    known = [list(lines) for _, lines in groupby(JsonLines(table).refresh().values, _count_searches())]
+    known = read_table(table)
     about = {name: value for name, value in trials.header.items() if name not in ("format", "model", "data")}
     whose = {"variant": variant, "model": trials.header["model"], "column": trials.header["data"]}
     own = [lines for lines in known if all(lines[0].get(name) == whose[name] for name in _WHOSE)]
@@ -226,16 +222,17 @@ def add_search(table: Path, variant: str, trials: Trials) -> None:
     write_bytes(table, "".join(line + "\n" for line in lines).encode())
 
 
-def _count_searches() -> Any:
-    """A key that is the same for the lines of one search."""
-    count = 0
-
-    def number(line: dict[str, Any]) -> int:
-        nonlocal count
-        count += "variant" in line
-        return count
-
-    return number
+def read_table(table: Path) -> list[list[dict[str, Any]]]:
+    """The searches of a table, each a line that describes it and then a line for each of its trials."""
+    found: list[list[dict[str, Any]]] = []
+    for line in JsonLines(table).refresh().values:
+        if "variant" in line:
+            found.append([line])
+        elif not found:
+            raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
+        else:
+            found[-1].append(line)
+    return found
 
 
 def _table_line(trial: Trial, recipe: dict[str, Any]) -> dict[str, Any]:

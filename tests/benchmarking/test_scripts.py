@@ -111,6 +111,26 @@ def test_a_new_version_is_compared_with_what_the_old_one_varies_by(load_script: 
     assert not replace(found, ratio=1.06, high=1.0).passed
 
 
+def test_tiles_are_tried_in_turn_and_put_back(
+    load_script: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    pytest.importorskip("triton")
+    script = load_script("bench_ops")
+    tile = script.launch.Tile
+    table = {"a": tile(8, 2), "b": tile(4, 1)}
+    before = dict(table)
+    # As if the time were the number of warps: so it is the tile in force that is timed.
+    monkeypatch.setattr(script, "median_ms", lambda step, _: float(step()))
+    tried = script.tile_variants(table, ["a"], [tile(8, 2), tile(4, 1), tile(2, 4)], table["a"])
+    script.compare("a", lambda: table["a"].warps, tried, most=2)
+    assert capsys.readouterr().out == "a: 4×1 1.000, 8×2* 2.000\n"
+    assert table == before
+    stages = script.tile_variants(table, list(table), [tile(4, 2, 1), tile(4, 2, 3)], None)
+    assert list(stages) == ["4×2/1", "4×2/3"]
+
+
 @pytest.mark.slow
 def test_versions_times_both_checkouts(
     load_script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]

@@ -173,7 +173,7 @@ def test_intervals_are_those_of_student(study: Any):
     page = sys.modules["order_page"]
     for freedom, quantile in ((1, 12.706), (4, 2.776), (9, 2.262), (19, 2.093)):
         values = page.Sample(dict(enumerate([-1.0, 1.0, *[0.0] * (freedom - 1)])))
-        assert values.reach == pytest.approx(quantile * values.sd / (freedom + 1) ** 0.5, rel=1e-3)
+        assert values.margin == pytest.approx(quantile * values.sd / (freedom + 1) ** 0.5, rel=1e-3)
     runs = {0: 3.0, 1: 5.0, 2: 4.0, 7: 90.0}, {0: 1.0, 1: 1.0, 2: 1.0}, {0: 1.0}
     layers = dict(zip(("first", "second", "short"), map(page.Sample, runs), strict=True))
     gap = page.difference(layers, "first", "second")
@@ -186,7 +186,7 @@ def test_intervals_are_those_of_student(study: Any):
 def test_what_a_rating_shows_of_itself_reaches_later_ones_alone(study: Any):
     """Its own value is among the columns for its neighbours: changed, its own logits stay as they are."""
     graph = events(30)
-    model = sys.modules["order_networks"].OneLayer
+    model = sys.modules["order_tasks"].OneLayer
     for layer in ("soft ranks", "mean", "pna", "attention", "paper, max", "hard ranks, random"):
         network = model(13, 8, 2, layer=layer, target_columns=6)
         changed = graph.x.clone()

@@ -10,7 +10,6 @@ import pytest
 from result_rows import result_row
 
 from node2seq.environment import same_code, source_commit
-from node2seq.experiments.cells import Cell
 from node2seq.experiments.check import (
     STATED,
     Comparison,
@@ -21,6 +20,7 @@ from node2seq.experiments.check import (
     repeated,
     variation_of,
 )
+from node2seq.experiments.paper import Cell
 from node2seq.experiments.rows import ResultRow, RowStore
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from node2seq.experiments.cells import Key
 from node2seq.experiments.declaration import PROTOCOL
 from node2seq.experiments.evidence import Evidence, conclusions, study_sentences
 from node2seq.experiments.evidence_page import FOREST, PAGE, build, forest, render
-from node2seq.experiments.paper import PRINTED
+from node2seq.experiments.paper import PRINTED, Key
 from node2seq.experiments.rows import RUNS, ResultRow, RowStore, SearchStore, recipe_to_json
 from node2seq.reporting.document import to_markdown
 from node2seq.train.settings import Recipe

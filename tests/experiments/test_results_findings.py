@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from result_rows import result_row
 
-from node2seq.experiments.cells import Cell, cell_of
-from node2seq.experiments.paper import TABLES
+from node2seq.experiments.paper import TABLES, Cell, cell_of
 from node2seq.experiments.results_page import build
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Effort

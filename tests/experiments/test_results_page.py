@@ -12,7 +12,7 @@ import pytest
 from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell
+from node2seq.experiments.paper import Cell
 from node2seq.experiments.results_page import FORMATS, build, render
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.samples import Effort, Sample, costs_of, efforts_of, makings_of

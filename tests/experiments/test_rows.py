@@ -13,7 +13,7 @@ import pytest
 from result_rows import result_row
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, Key
+from node2seq.experiments.paper import Cell, Key
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.nn.models.registry import complete
 from node2seq.storage import append_line

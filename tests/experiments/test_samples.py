@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell
+from node2seq.experiments.paper import Cell
 from node2seq.experiments.samples import (
     Difference,
     Effort,
@@ -54,7 +54,7 @@ def test_a_paired_difference_has_its_interval():
     found = paired(first, second)
     assert found is not None
     assert (found.mean, found.n) == (2.0, 3)
-    assert found.reach == pytest.approx(4.30265 / 3**0.5, rel=1e-5)  # differences 1, 2, 3
+    assert found.margin == pytest.approx(4.30265 / 3**0.5, rel=1e-5)  # differences 1, 2, 3
     assert found.p == pytest.approx(0.0741799, rel=1e-4)
     assert found.side == 0
     assert paired(first, Sample({1: 0.0})) is None

@@ -22,7 +22,7 @@ from node2seq.cli.flags import ReproduceFlags
 from node2seq.cli.reproduce import reproduce as run
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Run, choose_cells, runs_of
+from node2seq.experiments.paper import Run, choose_cells, runs_of
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.trainer import CellTrainer
 from node2seq.experiments.workers import end_with_parent, groups_of, reproduce

@@ -115,7 +115,7 @@ def test_a_counterfactual_is_a_pass_over_the_graph_without_the_edge(name: str):
             # Switched off, it has the order that the changed graph has.
             off = explainer.explain(node, without=[counterfactual.node], counterfactuals=False, steps=1)
             whole = Explainer(model, changed)
-            whole.reach = whole.reach._replace(hops=None)
+            whole.receptive_field = whole.receptive_field._replace(hops=None)
             assert orders(off) == orders(whole.explain(node, counterfactuals=False, steps=1))
             assert off.probabilities == pytest.approx(counterfactual.probabilities, abs=1e-10)
             compared += 1

@@ -11,7 +11,7 @@ import pytest
 from former_options import FORMER
 
 from node2seq import Node2SeqError
-from node2seq.experiments.cells import Cell
+from node2seq.experiments.paper import Cell
 from node2seq.experiments.samples import Effort, efforts_of
 from node2seq.search.settings import format_seeds, parse_seeds
 from node2seq.search.trials import Trial, Trials, add_search, best_of, most_trusted

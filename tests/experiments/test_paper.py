@@ -15,8 +15,16 @@ from result_rows import result_row
 
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.cells import Cell, cells_of, choose_cells, recipe_of, runs_of
-from node2seq.experiments.paper import PLUS_OPTIONS, STUDIES, TABLES
+from node2seq.experiments.paper import (
+    PLUS_OPTIONS,
+    STUDIES,
+    TABLES,
+    Cell,
+    cells_of,
+    choose_cells,
+    recipe_of,
+    runs_of,
+)
 from node2seq.experiments.rows import ResultRow, RowStore
 from node2seq.experiments.trainer import CellTrainer
 from node2seq.nn.models import MODELS
