@@ -172,6 +172,7 @@ def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -
     """Rows times the transposed weight [D, C], or each run's rows times its own, [R, D, C]."""
     if isinstance(x, SparseRows):
         return add_bias(x.times(weight), bias)
+    x = dense(x)
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     if x.dim() == 2:  # one product for all runs
@@ -190,11 +191,14 @@ def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
 def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
     """A linear map, in float32 or better; each run's rows lie behind each other."""
     initialize(lin, x)
-    if x.dtype == lin.weight.dtype and x.dtype in NATIVE_DTYPES:
-        return apply(lin, x).contiguous()
-    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
+    weight, dtype, is_plain = lin.weight, x.dtype, is_plain_linear(lin)
+    if weight.dtype == dtype and dtype in NATIVE_DTYPES:
+        if is_plain or weight.dim() == 3:
+            return linear(x, weight, lin.bias).contiguous()
+        return lin(dense(x)).contiguous()
+    dtype = torch.promote_types(torch.promote_types(dtype, weight.dtype), torch.float32)
     wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
-    if is_plain_linear(lin):
+    if is_plain:
         return linear(x.to(dtype), wide["weight"], wide.get("bias")).contiguous()
     return functional_call(lin, wide, (dense(x).to(dtype),)).contiguous()
 
