@@ -191,14 +191,11 @@ def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
 def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
     """A linear map, in float32 or better; each run's rows lie behind each other."""
     initialize(lin, x)
-    weight, dtype, is_plain = lin.weight, x.dtype, is_plain_linear(lin)
-    if weight.dtype == dtype and dtype in NATIVE_DTYPES:
-        if is_plain or weight.dim() == 3:
-            return linear(x, weight, lin.bias).contiguous()
-        return lin(dense(x)).contiguous()
-    dtype = torch.promote_types(torch.promote_types(dtype, weight.dtype), torch.float32)
+    if x.dtype == lin.weight.dtype and x.dtype in NATIVE_DTYPES:
+        return apply(lin, x).contiguous()
+    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
-    if is_plain:
+    if is_plain_linear(lin):
         return linear(x.to(dtype), wide["weight"], wide.get("bias")).contiguous()
     return functional_call(lin, wide, (dense(x).to(dtype),)).contiguous()
 
@@ -241,7 +238,7 @@ def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
     if weight is None or isinstance(weight, UninitializedParameter):
         return module(dense(x))
     is_linear = isinstance(module, (nn.Linear, torch_geometric.nn.Linear))
-    if is_linear and (weight.dim() == 3 or (isinstance(x, SparseRows) and is_plain_linear(module))):
+    if is_linear and (weight.dim() == 3 or is_plain_linear(module)):
         return linear(x, weight, module.bias)
     x = dense(x)
     if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:
