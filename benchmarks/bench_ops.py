@@ -38,7 +38,6 @@ from node2seq.benchmarking.layers import (
 )
 from node2seq.benchmarking.rows import BenchmarkRow, device_title
 from node2seq.benchmarking.short import verify_backends
-from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops import triton as fused
 from node2seq.ops.sequences import Layout
 from node2seq.ops.triton import (
@@ -128,13 +127,8 @@ class Steps:
     """The operations of the layer on one graph, one by one, with the bytes that each has to gather."""
 
     def __init__(self, size: Size, edge_index: Tensor) -> None:
-        self.sequences = sequences_of(
-            edge_index,
-            flow="source_to_target",
-            num_sources=size.nodes,
-            num_targets=size.nodes,
-            add_self_loops=True,
-        )
+        graph = ops.GraphNumbers(1, size.nodes, size.nodes, add_self_loops=1, merge_duplicates=1)
+        self.sequences = graph.find(edge_index)
         self.plan = plan.plan_of(self.sequences)
         self.key = torch.randn(size.nodes, CHANNELS, device="cuda")
         self.scores = scores.score(self.key, self.key, self.sequences)

@@ -21,7 +21,6 @@ from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import runnable_backends
 from node2seq.data import load
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.inputs import sequences_of
 
 HOPS, CHANNELS, RUNS = 2, 64, 20
 # Random graphs with hubs, and the exponent by which ends are drawn. The first has a few hundred candidates a
@@ -55,14 +54,8 @@ class Selection:
 
     def __init__(self, edge_index: Tensor, nodes: int) -> None:
         self.nodes, self.device = nodes, edge_index.device
-        self.sequences = sequences_of(
-            edge_index,
-            flow="source_to_target",
-            num_sources=nodes,
-            num_targets=nodes,
-            add_self_loops=True,
-            hops=HOPS,
-        )
+        graph = ops.GraphNumbers(1, nodes, nodes, add_self_loops=1, merge_duplicates=1)
+        self.sequences = graph.find(edge_index)
 
     def first(self, key: Tensor, backend: str) -> float:
         """The seconds of the first selection on the graph, which finds the candidates."""

@@ -20,7 +20,6 @@ from torch import Tensor
 from node2seq import ops
 from node2seq.benchmarking.layers import power_law
 from node2seq.data import load
-from node2seq.nn.conv.inputs import sequences_of
 from node2seq.ops.candidates import candidates_of
 
 HOPS, CHANNELS = 2, 64
@@ -61,8 +60,8 @@ def chosen(key: Tensor, sequences: ops.Sequences, walks: int | None) -> tuple[Te
 def measure(rows: Rows) -> None:
     """A row for each graph and number of walks."""
     for name, key, edge_index in graphs(rows.device):
-        about = {"flow": "source_to_target", "num_sources": key.size(0), "num_targets": key.size(0)}
-        sequences = sequences_of(edge_index, **about, add_self_loops=True, hops=HOPS)
+        graph = ops.GraphNumbers(1, key.size(0), key.size(0), add_self_loops=1, merge_duplicates=1)
+        sequences = graph.find(edge_index)
         exact, best, seconds = chosen(key, sequences, None)
         listed = candidates_of(sequences, HOPS).listed()
         every = None if listed is None else listed.index.numel() / key.size(0)

@@ -13,7 +13,6 @@ from node2seq.ops.dispatch import (
 )
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.edge_values import EdgeValues, per_entry
-from node2seq.ops.graph_numbers import GraphNumbers
 from node2seq.ops.layer import Ranks, convolve, convolve_ranks, hard_ranks, rank, soft_ranks
 from node2seq.ops.linear import (
     SparseRows,
@@ -30,7 +29,7 @@ from node2seq.ops.linear import (
     sparse_rows,
     storage_dtype,
 )
-from node2seq.ops.plan_cache import PLANS, build_sequences, find_entries, find_sequences
+from node2seq.ops.plan_cache import PLANS, GraphNumbers, build_sequences
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences
 
 __all__ = [
@@ -59,8 +58,6 @@ __all__ = [
     "counter_dropout",
     "dense",
     "eager",
-    "find_entries",
-    "find_sequences",
     "full_precision",
     "hard_ranks",
     "initialize",

@@ -17,8 +17,8 @@ from torch import Tensor
 from node2seq.ops.autograd_record import Record, record_of
 from node2seq.ops.dispatch import WRAPPERS, choose_backend
 from node2seq.ops.edge_values import EdgeValues
-from node2seq.ops.graph_numbers import GraphNumbers
 from node2seq.ops.layer import convolve, hard_ranks, rank
+from node2seq.ops.plan_cache import GraphNumbers
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences
 
 # Plans are built and looked up on the host: nothing that a CUDA graph could replay.

@@ -172,6 +172,7 @@ def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -
     """Rows times the transposed weight [D, C], or each run's rows times its own, [R, D, C]."""
     if isinstance(x, SparseRows):
         return add_bias(x.times(weight), bias)
+    x = dense(x)
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     if x.dim() == 2:  # one product for all runs
@@ -237,7 +238,7 @@ def apply(module: nn.Module, x: Tensor | SparseRows) -> Tensor:
     if weight is None or isinstance(weight, UninitializedParameter):
         return module(dense(x))
     is_linear = isinstance(module, (nn.Linear, torch_geometric.nn.Linear))
-    if is_linear and (weight.dim() == 3 or (isinstance(x, SparseRows) and is_plain_linear(module))):
+    if is_linear and (weight.dim() == 3 or is_plain_linear(module)):
         return linear(x, weight, module.bias)
     x = dense(x)
     if isinstance(module, nn.BatchNorm1d) and weight.dim() == 2:

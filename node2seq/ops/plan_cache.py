@@ -128,64 +128,6 @@ class PlanCache:
 PLANS = PlanCache()
 
 
-def find_sequences(
-    owner: Tensor,
-    graph: tuple[str, int, int, bool, bool],
-    edges: Callable[[], tuple[Tensor, Tensor]],
-    backend: str = "auto",
-) -> Sequences:
-    """The sequences of a graph; built once and found again.
-
-    Args:
-        owner (torch.Tensor): What the graph is known by.
-        graph (tuple): The flow, the number of sources and of targets, whether there are self entries and
-            whether duplicates are merged.
-        edges (callable): Gives the source and the target of each edge.
-        backend (str): The user's choice of a backend.
-    """
-    if _functorch.is_functorch_wrapped_tensor(owner):
-        raise Node2SeqError(
-            "edge_index within torch.func",
-            "a graph is neither differentiated nor batched",
-            "Close over it, or pass it with in_dims=None or outside of argnums",
-        )
-    _, num_sources, num_targets, add_self_loops, merge_duplicates = graph
-    expect_backward = torch.is_grad_enabled()
-
-    def build() -> Sequences:
-        return build_sequences(
-            *edges(),
-            num_sources,
-            num_targets,
-            add_self_loops=add_self_loops,
-            merge_duplicates=merge_duplicates,
-            expect_backward=expect_backward,
-            backend=backend,
-        )
-
-    return PLANS.get(owner, graph, build)
-
-
-def find_entries(
-    owner: Tensor,
-    graph: tuple[str, int, int, bool, bool],
-    edges: Callable[[], tuple[Tensor, Tensor]],
-    keep_loops: bool = False,
-) -> Tensor:
-    """The entry of each edge in the sequences of a graph with duplicates, [edges]; found once.
-
-    The arguments are those of :func:`find_sequences` and
-    :func:`node2seq.ops.edge_values.find_entry_of_edge`.
-    """
-    _, num_sources, num_targets, add_self_loops, _ = graph
-    choices = {"add_self_loops": add_self_loops, "keep_loops": keep_loops}
-
-    def find() -> Tensor:
-        return find_entry_of_edge(*edges(), num_sources, num_targets, **choices)
-
-    return PLANS.get(owner, ("entries", keep_loops, *graph), find)
-
-
 def check_ids(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> None:
     """Raises an error if a node id lies outside of its side's [0, count); waits for the device once."""
     if source.numel() == 0:
@@ -290,3 +232,107 @@ def _builder(source: Tensor, num_targets: int, backend: str) -> ModuleType | Non
     if source.device.type != "cpu" or backend == "reference":
         return None
     return (compiled_loops() if backend in ("auto", "native") else None) or eager
+
+
+Edges = Callable[[], tuple[Tensor, Tensor]]
+
+
+class GraphNumbers(NamedTuple):
+    """A graph in a few numbers next to its edge index: what its plan is kept by, and what opaque ops take."""
+
+    is_forward: int  # whether edges go from the first row to the second
+    num_sources: int
+    num_targets: int
+    add_self_loops: int
+    merge_duplicates: int
+    copies: int = 1
+
+    def most_entries(self, edge_index: Tensor) -> int:
+        """How many entries a copy has if no edge is dropped."""
+        # Not the built-in one: traced, it would take note of which is smaller.
+        loops: Any = torch.sym_min(self.num_sources, self.num_targets) if self.add_self_loops else 0
+        return edge_index.size(1) + loops
+
+    def find(self, edge_index: Tensor, backend: str = "auto", edges: Edges | None = None) -> Sequences:
+        """The sequences of one copy; built once and found again.
+
+        Args:
+            edge_index (torch.Tensor): What the graph is known by.
+            backend (str): The user's choice of a backend.
+            edges (callable, optional): Gives the source and the target of each edge, where these are not the
+                rows of ``edge_index``.
+        """
+        if _functorch.is_functorch_wrapped_tensor(edge_index):
+            raise Node2SeqError(
+                "edge_index within torch.func",
+                "a graph is neither differentiated nor batched",
+                "Close over it, or pass it with in_dims=None or outside of argnums",
+            )
+        expect_backward = torch.is_grad_enabled()
+
+        def build() -> Sequences:
+            return self.build(*(edges or self._edges(edge_index))(), expect_backward, backend)
+
+        return PLANS.get(edge_index, self[:-1], build)
+
+    def build(
+        self, source: Tensor, target: Tensor, expect_backward: bool = False, backend: str = "auto"
+    ) -> Sequences:
+        """The sequences of one copy, built now."""
+        return build_sequences(
+            source,
+            target,
+            self.num_sources,
+            self.num_targets,
+            add_self_loops=bool(self.add_self_loops),
+            merge_duplicates=bool(self.merge_duplicates),
+            expect_backward=expect_backward,
+            backend=backend,
+        )
+
+    def find_entries(
+        self, edge_index: Tensor, keep_loops: bool = False, edges: Edges | None = None
+    ) -> Tensor:
+        """The entry of each edge within one copy with duplicates, [edges]; found once.
+
+        See :func:`node2seq.ops.edge_values.find_entry_of_edge`.
+        """
+
+        def find() -> Tensor:
+            source, target = (edges or self._edges(edge_index))()
+            choices = {"add_self_loops": bool(self.add_self_loops), "keep_loops": keep_loops}
+            return find_entry_of_edge(source, target, self.num_sources, self.num_targets, **choices)
+
+        return PLANS.get(edge_index, ("entries", keep_loops, *self[:-1]), find)
+
+    def _edges(self, edge_index: Tensor) -> Edges:
+        first, second = (0, 1) if self.is_forward else (1, 0)
+        return lambda: (edge_index[first].long(), edge_index[second].long())
+
+    def pad(self, values: Tensor, edge_index: Tensor, fill: int = 0) -> Tensor:
+        """A value for each entry, [..., E], as long as a traced graph has it; always a tensor of its own."""
+        entries = self.most_entries(edge_index)
+        padded = values.new_full((*values.shape[:-1], self.copies, entries), fill)
+        kept = values.size(-1) // self.copies
+        padded[..., :kept] = values.reshape(*values.shape[:-1], self.copies, kept)
+        return padded.flatten(-2)
+
+    def pad_starts(self, ptr: Tensor, edge_index: Tensor) -> Tensor:
+        """Where rows start in what is padded; behind them, where the last one ends, or all of the copies."""
+        if self.copies == 1:
+            return ptr.clone()
+        kept, entries = ptr[-1] // self.copies, self.most_entries(edge_index)
+        copy = torch.arange(self.copies, device=ptr.device).repeat_interleave(self.num_targets)
+        end = ptr.new_full((1,), self.copies * entries)
+        return torch.cat([ptr[:-1] + copy * (entries - kept), end])
+
+    def cut(self, values: Tensor, sequences: Sequences) -> Tensor:
+        """The other way round."""
+        entries = sequences.rows.num_entries // self.copies
+        return values.unflatten(-1, (self.copies, -1))[..., :entries].flatten(-2)
+
+    def pad_entries(self, entry: Tensor, edge_index: Tensor) -> Tensor:
+        """Numbers of entries, or −1, as a traced graph numbers them: with what is left over in each copy."""
+        kept = max(entry.numel() // self.copies, 1)
+        number = entry // kept * self.most_entries(edge_index) + entry % kept
+        return self.pad(torch.where(entry < 0, -1, number), edge_index, fill=-1)

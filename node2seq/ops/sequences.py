@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -190,16 +190,18 @@ class Sequences:
     @cached_property
     def pattern(self) -> Tensor:
         """The entries as the pattern of a sparse matrix, [N, M], for sampled products."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
-            return torch.sparse_csr_tensor(
-                self.rows.ptr,
-                self.index,
-                torch.zeros(self.index.numel(), device=self.index.device),
-                (self.rows.num_rows, self.num_sources),
-                check_invariants=False,
-            )
+        zeros = torch.zeros(self.index.numel(), device=self.index.device)
+        _warn_of_sparse_rows()
+        size = (self.rows.num_rows, self.num_sources)
+        return torch.sparse_csr_tensor(self.rows.ptr, self.index, zeros, size, check_invariants=False)
+
+
+@cache
+def _warn_of_sparse_rows() -> None:
+    """Has PyTorch give its warnings about them, once per process, where nobody reads them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _ = torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
 
 
 def multiply(x: Tensor, weight: Tensor) -> Tensor:

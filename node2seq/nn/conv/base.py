@@ -97,14 +97,12 @@ class Neighbours:
         heads: int = 1,
     ) -> None:
         self.edge_index = edge_index
-        self._graph: dict[str, Any] = {
-            "flow": flow,
-            "num_sources": x.size(-2),
-            "num_targets": x.size(-2),
-            "add_self_loops": add_self_loops,
-        }
+        nodes, is_forward = x.size(-2), int(flow == "source_to_target")
         # PyG counts an edge as often as it is listed.
-        self.sequences = sequences_of(edge_index, **self._graph, merge_duplicates=False, backend=backend)
+        self._graph = ops.GraphNumbers(
+            is_forward, nodes, nodes, add_self_loops=int(add_self_loops), merge_duplicates=0
+        )
+        self.sequences = sequences_of(edge_index, self._graph, backend=backend)
         # R runs are the disjoint union of R copies of the graph.
         self.copies = ops.runs_of(x) * heads
         self.union = self.sequences.copies(self.copies)
@@ -125,7 +123,7 @@ class Neighbours:
         self, values: Tensor, fill: float = 0.0, dim: int = -1, *, keep_loops: bool = False
     ) -> Tensor:
         """Values of edges as values of the entries of one run; see :func:`node2seq.ops.per_entry`."""
-        entry = entries_of(self.edge_index, **self._graph, keep_loops=keep_loops)
+        entry = entries_of(self.edge_index, self._graph, keep_loops)
         return ops.per_entry(values, entry, self.sequences.rows.num_entries, fill, dim)
 
     def gcn_weights(self, edge_weight: Tensor | None, whole: Whole | None, dtype: torch.dtype) -> Tensor:
@@ -365,7 +363,8 @@ class SequenceMessages(NotScripted, MessagePassing):
             edges (EdgeValues, optional): What edges carry.
         """
         runs = query.shape[:-2].numel()
-        source, target = edges_of(edge_index, self.flow)
+        is_forward = self.flow == "source_to_target"  # the flow says which row of edge_index is the source
+        source, target = edges_of(edge_index, is_forward)
         if runs > 1:
             if edges is not None:
                 raise Node2SeqError(
@@ -386,7 +385,6 @@ class SequenceMessages(NotScripted, MessagePassing):
 
         # PyG lifts pairs of features differently with and without an explainer where the flow is reversed,
         # and sparse matrices not in every layout: messages need the sources and plain edges only.
-        is_forward = self.flow == "source_to_target"  # the flow says which row of edge_index is the source
         sizes = (sequences.num_sources, rows.num_rows)
         return self.propagate(
             torch.stack([source, target] if is_forward else [target, source]),

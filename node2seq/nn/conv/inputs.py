@@ -4,6 +4,7 @@ What edges carry is checked in :mod:`node2seq.nn.conv.edge_inputs`.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -248,8 +249,9 @@ def _check_matrix(name: str, x: Any, lin: Linear, like: Any, validate: bool) -> 
 
 def check_width(name: str, x: Any, lin: Linear, option: str, lazy_width: int | None = None) -> None:
     """Raises an error for a width that a projection cannot take; one without weights takes the one given."""
-    is_lazy = isinstance(lin.weight, UninitializedParameter)
-    width = lin.weight.size(-1) if not is_lazy else x.size(-1) if lazy_width is None else lazy_width
+    weight = lin.weight
+    is_lazy = isinstance(weight, UninitializedParameter)
+    width = weight.size(-1) if not is_lazy else x.size(-1) if lazy_width is None else lazy_width
     if x.size(-1) != width:
         raise Node2SeqError(
             f"{name} has {x.size(-1)} channels",
@@ -266,7 +268,7 @@ def is_sparse(edge_index: Any) -> bool:
     return isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index)
 
 
-def edges_of(edge_index: Any, flow: str) -> tuple[Tensor, Tensor]:
+def edges_of(edge_index: Any, is_forward: bool) -> tuple[Tensor, Tensor]:
     """The source and the target of each edge, int64. A sparse adjacency has a row for each target."""
     if isinstance(edge_index, SparseTensor):
         row, col, _ = edge_index.coo()
@@ -278,19 +280,11 @@ def edges_of(edge_index: Any, flow: str) -> tuple[Tensor, Tensor]:
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     first, second = edge_index[0].long(), edge_index[1].long()
-    return (first, second) if flow == "source_to_target" else (second, first)
+    return (first, second) if is_forward else (second, first)
 
 
 def sequences_of(
-    edge_index: Any,
-    *,
-    flow: str,
-    num_sources: int,
-    num_targets: int,
-    add_self_loops: bool,
-    merge_duplicates: bool = True,
-    hops: int = 1,
-    backend: str = "auto",
+    edge_index: Any, graph: ops.GraphNumbers, *, hops: int = 1, backend: str = "auto"
 ) -> ops.Sequences:
     """The sequences of a graph, built once and found again.
 
@@ -298,42 +292,36 @@ def sequences_of(
     choice of a backend only decides who builds them.
     """
     check_not_traced()
-
-    def edges() -> tuple[Tensor, Tensor]:
-        _check_form(edge_index, flow, num_sources, num_targets)
-        return edges_of(edge_index, flow)
-
-    if torch.compiler.is_compiling() or not isinstance(edge_index, (Tensor, SparseTensor)):
-        _check_form(edge_index, flow, num_sources, num_targets)
-    if hops > 1 and num_sources != num_targets:
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling or not isinstance(edge_index, (Tensor, SparseTensor)):
+        _check_form(edge_index, graph)
+    if hops > 1 and graph.num_sources != graph.num_targets:
         raise Node2SeqError(
-            f"hops={hops} on a graph of {num_sources} source and {num_targets} target nodes",
+            f"hops={hops} on a graph of {graph.num_sources} source and {graph.num_targets} target nodes",
             "paths of several edges need the same nodes on both sides",
             "Use hops=1 on bipartite graphs and sampled blocks",
         )
-    graph = (flow, num_sources, num_targets, add_self_loops, merge_duplicates)
-    if torch.compiler.is_compiling():
-        return _exported(edge_index, *graph) if ops.is_exporting() else _traced(edge_index, *graph)
-    return ops.find_sequences(_owner(edge_index), graph, edges, backend)
+    if is_compiling:
+        if ops.is_exporting():
+            return graph.build(*edges_of(edge_index, bool(graph.is_forward)))
+        return _traced(edge_index, graph)
+
+    def edges() -> tuple[Tensor, Tensor]:
+        _check_form(edge_index, graph)
+        return edges_of(edge_index, bool(graph.is_forward))
+
+    return graph.find(_owner(edge_index), backend, edges)
 
 
-def entries_of(
-    edge_index: Any,
-    *,
-    flow: str,
-    num_sources: int,
-    num_targets: int,
-    add_self_loops: bool,
-    keep_loops: bool = False,
-) -> Tensor:
+def entries_of(edge_index: Any, graph: ops.GraphNumbers, keep_loops: bool = False) -> Tensor:
     """The entry of each edge in the sequences of a graph that keep duplicates, [edges]; found once.
 
     See :func:`node2seq.ops.edge_values.find_entry_of_edge`.
     """
-    graph = (flow, num_sources, num_targets, add_self_loops, False)
     if torch.compiler.is_compiling():
-        return _traced(edge_index, *graph).entry_of_edge(keep_loops)
-    return ops.find_entries(_owner(edge_index), graph, lambda: edges_of(edge_index, flow), keep_loops)
+        return _traced(edge_index, graph).entry_of_edge(keep_loops)
+    edges = partial(edges_of, edge_index, bool(graph.is_forward))
+    return graph.find_entries(_owner(edge_index), keep_loops, edges)
 
 
 def values_of(edge_index: Any) -> Tensor | None:
@@ -364,46 +352,26 @@ def _owner(edge_index: Any) -> Any:
     return edge_index.storage.col() if isinstance(edge_index, SparseTensor) else edge_index
 
 
-def _exported(
-    edge_index: Any,
-    flow: str,
-    num_sources: int,
-    num_targets: int,
-    add_self_loops: bool,
-    merge_duplicates: bool,
-) -> ops.Sequences:
-    return ops.build_sequences(
-        *edges_of(edge_index, flow),
-        num_sources,
-        num_targets,
-        add_self_loops=add_self_loops,
-        merge_duplicates=merge_duplicates,
-    )
-
-
-def _traced(
-    edge_index: Any, flow: str, num_sources: int, num_targets: int, *choices: bool
-) -> ops.TracedSequences:
+def _traced(edge_index: Any, graph: ops.GraphNumbers) -> ops.TracedSequences:
     if isinstance(edge_index, (SparseTensor, EdgeIndex)):  # edges that are new in each step, as is their plan
-        edge_index, flow = torch.stack(edges_of(edge_index, flow)), "source_to_target"
-    is_forward = flow == "source_to_target"
-    graph = ops.GraphNumbers(int(is_forward), num_sources, num_targets, *(int(choice) for choice in choices))
+        edge_index = torch.stack(edges_of(edge_index, bool(graph.is_forward)))
+        graph = graph._replace(is_forward=1)
     return ops.TracedSequences(edge_index, graph)
 
 
-def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) -> None:
+def _check_form(edge_index: Any, graph: ops.GraphNumbers) -> None:
     if is_sparse(edge_index):
-        if flow == "target_to_source":
+        if not graph.is_forward:
             raise Node2SeqError(
                 "flow='target_to_source' with a sparse adjacency",
                 "a sparse adjacency has a row for each target already",
                 "Pass the transposed matrix to a layer with flow='source_to_target'",
             )
         shape = (edge_index.size(0), edge_index.size(1))
-        if shape != (num_targets, num_sources):
+        if shape != (graph.num_targets, graph.num_sources):
             raise Node2SeqError(
                 f"a sparse adjacency of shape {list(shape)}",
-                f"there are {num_targets} target and {num_sources} source nodes",
+                f"there are {graph.num_targets} target and {graph.num_sources} source nodes",
                 "Pass adj_t, which has a row for each target and a column for each source",
             )
     elif not isinstance(edge_index, Tensor):
@@ -422,11 +390,6 @@ def _check_form(edge_index: Any, flow: str, num_sources: int, num_targets: int) 
             "it holds a row of source ids and a row of target ids",
             "Pass shape [2, num_edges]; a list of pairs needs .t().contiguous()",
         )
-
-
-def is_bare(edge_index: Any, *carried: Any) -> bool:
-    """Whether edges carry nothing: they are no matrix, which may have values, and nothing is given beside."""
-    return not is_sparse(edge_index) and all(value is None for value in carried)
 
 
 def has_message_hooks(layer: MessagePassing) -> bool:

@@ -22,7 +22,6 @@ from node2seq.nn.conv.inputs import (
     check_size,
     entries_of,
     has_message_hooks,
-    is_bare,
     is_sparse,
     needs_targets,
     sequences_of,
@@ -304,11 +303,10 @@ class Node2SeqConv(SequenceMessages):
         """
         check_not_traced()
         check_size(size)
-        values = None, None
-        if self.order == "edge" or not is_bare(edge_index, edge_weight, edge_attr, edge_order, self.lin_edge):
-            values = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
-            edge_order = check_edge_order(edge_index, edge_order, self.order)
-        carries = any(value is not None for value in (*values, edge_order))
+        is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
+        values = None
+        if not is_bare or self.order == "edge" or is_sparse(edge_index):
+            values = self._edge_values(edge_index, edge_weight, edge_attr, edge_order)
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
@@ -316,18 +314,19 @@ class Node2SeqConv(SequenceMessages):
         is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
         # Own features that are rows of the key go into the same product as the convolution.
         has_ranks = self.readout == "ranks"
-        fuses = is_plain and is_shared and self.root == "projected" and not carries and not has_ranks
+        fuses = is_plain and is_shared and self.root == "projected" and values is None and not has_ranks
         root = ops.root_of(self.lin_root, self.bias) if fuses else None
         dtype = ops.storage_dtype(x_src)
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
-            sequences, edges = self._sequences(edge_index, key, query, *values, edge_order)
+            sequences, edges = self._sequences(edge_index, key, query, values)
             weight = self.tap_matrices()
             ranks = winner = None
             if has_ranks:
-                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, values[1])
+                edge_attr = None if values is None else values[1]
+                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, edge_attr)
                 given = (query, key, sequences, weight, ranks, edges)
                 out = convolve_heads(self, self.heads, *given, dtype, None if is_plain else edge_index)
                 ranking = ranks.ranking
@@ -431,39 +430,43 @@ class Node2SeqConv(SequenceMessages):
         pair = [ranking.node, ranking.sequences.rows.target]
         return torch.stack(pair if self._source == 0 else pair[::-1]), ranking.score
 
-    def _sequences(
-        self,
-        edge_index: Adj,
-        key: Tensor,
-        query: Tensor,
-        edge_weight: OptTensor,
-        edge_attr: OptTensor,
-        edge_order: OptTensor,
-    ) -> tuple[ops.Sequences, ops.EdgeValues | None]:
-        """Each target's neighbours, and what the edges from them carry."""
-        carries = any(values is not None for values in (edge_weight, edge_attr, edge_order))
-        if carries and ops.is_exporting():
+    def _edge_values(
+        self, edge_index: Adj, edge_weight: OptTensor, edge_attr: OptTensor, edge_order: OptTensor
+    ) -> tuple[OptTensor, OptTensor, OptTensor] | None:
+        """The weights, the attributes and the numbers of edges, checked; nothing where they carry nothing."""
+        is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
+        if is_bare and self.order != "edge" and not is_sparse(edge_index):
+            return None
+        edge_weight, edge_attr = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
+        edge_order = check_edge_order(edge_index, edge_order, self.order)
+        if edge_weight is None and edge_attr is None and edge_order is None:
+            return None
+        if ops.is_exporting():
             raise Node2SeqError(
                 "edge_weight, edge_attr or edge_order in what is exported",
                 "the layer is exported for edges that carry nothing",
                 "Use torch.compile instead",
             )
-        graph: dict[str, Any] = {
-            "flow": self.flow,
-            "num_sources": key.size(-2),
-            "num_targets": key.size(-2) if query is key else query.size(-2),
-            "add_self_loops": self.add_self_loops,
-        }
-        sequences = sequences_of(
-            edge_index, **graph, merge_duplicates=not carries, hops=self.hops, backend=self.backend
-        )
-        if not carries:
+        return edge_weight, edge_attr, edge_order
+
+    def _sequences(
+        self,
+        edge_index: Adj,
+        key: Tensor,
+        query: Tensor,
+        values: tuple[OptTensor, OptTensor, OptTensor] | None,
+    ) -> tuple[ops.Sequences, ops.EdgeValues | None]:
+        """Each target's neighbours, and what the edges from them carry."""
+        nodes, choices = (key.size(-2), query.size(-2)), (int(self.add_self_loops), int(values is None))
+        graph = ops.GraphNumbers(int(self._source == 0), *nodes, *choices)
+        sequences = sequences_of(edge_index, graph, hops=self.hops, backend=self.backend)
+        if values is None:
             return sequences, None
-        weight = None if edge_weight is None else edge_weight.to(key.dtype)
-        attr = None
-        if self.lin_edge is not None and edge_attr is not None:
-            attr = ops.project(self.lin_edge, edge_attr).to(key.dtype)
-        return sequences, ops.EdgeValues(entries_of(edge_index, **graph), weight, attr, edge_order)
+        weight, attr, order = values
+        weight = None if weight is None else weight.to(key.dtype)
+        if self.lin_edge is not None and attr is not None:
+            attr = ops.project(self.lin_edge, attr).to(key.dtype)
+        return sequences, ops.EdgeValues(entries_of(edge_index, graph), weight, attr, order)
 
     def tap_matrices(self) -> Tensor:
         """The taps of the convolution as one matrix each, whatever they are made of, [K, D, D].

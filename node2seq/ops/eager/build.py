@@ -30,7 +30,8 @@ def build(
     if source.is_cuda or not is_small or not source.numel():
         return None
     columns, rows = source.numpy(), target.numpy()
-    if min(columns.min(), rows.min()) < 0 or columns.max() >= num_sources or rows.max() >= num_targets:
+    # Without a sign, negative ids are the largest.
+    if columns.view(np.uint64).max() >= num_sources or rows.view(np.uint64).max() >= num_targets:
         return None
     key = rows << bits | columns  # sorts by target, then source
     if add_self_loops:

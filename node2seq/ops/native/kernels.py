@@ -244,32 +244,47 @@ def _room(columns: Any, like: Any) -> Any:
     return -(-columns // lanes) * lanes + _CACHE_LINE // like.itemsize
 
 
+# How taps [K, C, D] and the weight of the own rows, [D, C], stand in the matrix of one product.
+BESIDE = 0  # [C, (K + 1) * D]: a row for each tap and for itself
+BELOW = 1  # [(K + 1) * C, D]: what each tap has met, and the own row
+BACK = 2  # [(K + 1) * D, C]: the gradients of either
+
+
 @_inlined
-def _fill_rows(matrix: Any, is_transposed: Any, rows: Any) -> None:
-    """Copies a matrix, or its transpose, into rows with room behind them."""
-    if is_transposed:
-        for n in range(matrix.shape[0]):
-            for k in range(matrix.shape[1]):
-                rows[k, n] = matrix[n, k]
-    else:
-        for k in range(matrix.shape[0]):
-            _copy(rows[k, : matrix.shape[1]], matrix[k])
+def _fill_rows(taps: Any, root: Any, run: Any, form: Any, rows: Any) -> None:
+    """Copies the taps and the root of a run into rows with room behind them."""
+    _, kernel_size, depth, channels = taps.shape
+    across, down = (channels, 0) if form == BESIDE else (0, depth)
+    if form == BACK:
+        for t in range(kernel_size):
+            for n in range(channels):
+                for k in range(depth):
+                    rows[t * channels + n, k] = taps[run, t, k, n]
+        for n in range(root.shape[1] if root.shape[0] > 0 else 0):
+            _copy(rows[kernel_size * channels + n, :depth], root[run, n])
+        return
+    for t in range(kernel_size):
+        for k in range(depth):
+            _copy(rows[t * down + k, t * across : t * across + channels], taps[run, t, k])
+    for k in range(depth if root.shape[0] > 0 else 0):
+        for n in range(channels):
+            rows[kernel_size * down + k, kernel_size * across + n] = root[run, n, k]
 
 
 @_compiled
-def multiply(first: Any, last: Any, a: Any, matrix: Any, is_transposed: Any, longest: Any, out: Any) -> None:
-    """Rows times a matrix, [M, K] by [R, K, N] or [R, N, K]: each run's rows times its own.
+def multiply(first: Any, last: Any, a: Any, taps: Any, root: Any, form: Any, longest: Any, out: Any) -> None:
+    """Each run's rows times its own taps, [R, K, C, D], and root, [R, D, C] or none: one product.
 
     Sums of more than ``longest`` terms are cut into parts.
     """
     depth, columns = a.shape[1], out.shape[1]
     step = depth if depth <= longest else _LONGEST_SUM
-    per_run = out.shape[0] // matrix.shape[0]
-    b = np.zeros((depth, _room(columns, out)), out.dtype)
+    per_run = out.shape[0] // taps.shape[0]
+    b = np.empty((depth, _room(columns, out)), out.dtype)
     run, done = first // max(per_run, 1), first
     while done < last:
         end = min(last, (run + 1) * per_run)
-        _fill_rows(matrix[run], is_transposed, b)
+        _fill_rows(taps, root, run, form, b)
         for begin in range(done, end, _BLOCK_ROWS):
             rows, to = min(_BLOCK_ROWS, end - begin), begin * columns
             for k in range(0, depth, step):
@@ -292,6 +307,24 @@ def multiply_transposed(first: Any, last: Any, a: Any, b: Any, out: Any) -> None
             for i in range(rows):
                 _copy(block[i, :columns], b[begin + i])
             _multiply(a, begin * depth, 1, depth, depth, rows, block, 0, columns, out[part], 0, begin > start)
+
+
+@_compiled
+def sum_parts(first: Any, last: Any, parts: Any, taps: Any, root: Any) -> None:
+    """What the taps and the root of each run get back: the sum over its parts, [R, P, C, (K + 1) * D]."""
+    _, kernel_size, depth, channels = taps.shape
+    for run in range(first, last):
+        total = parts[run, 0]
+        for part in range(1, parts.shape[1]):
+            for k in range(depth):
+                for n in range(total.shape[1]):
+                    total[k, n] += parts[run, part, k, n]
+        for t in range(kernel_size):
+            for k in range(depth):
+                _copy(taps[run, t, k], total[k, t * channels : (t + 1) * channels])
+        for n in range(channels if root.shape[0] > 0 else 0):
+            for k in range(depth):
+                root[run, n, k] = total[k, kernel_size * channels + n]
 
 
 # Sorting #######################################################################

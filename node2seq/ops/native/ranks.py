@@ -52,7 +52,7 @@ def _entry_by_source(layout: Layout) -> np.ndarray:
     return plan.ptr[by_source.target] + layout.place.numpy()[by_source.entry]
 
 
-def _sums_by_source(grad: Tensor, weight: Tensor, layout: Layout, out: Tensor) -> None:
+def _sums_by_source(grad: Tensor, weight: Tensor, layout: Layout, out: Tensor | np.ndarray) -> None:
     """The weighted sums of the targets that each source has an entry with, [M, T, C]."""
     plan: CpuPlan = layout.plan
     by_source = plan.transposed
@@ -121,8 +121,8 @@ class _ConvolveRanks(torch.autograd.Function):
         ranks = ranks.to(x.dtype).t().contiguous()  # [E, K]
         ctx.layout = layout
         ctx.save_for_backward(x, weight, ranks)
-        table = Scratch((plan.rows.num_rows, sums, x.size(-1)), x.dtype)
-        run(kernels.weighted_sums, plan.cuts, x, plan.ptr, layout.index, ranks, table.tensor)
+        table = Scratch((plan.rows.num_rows, sums, x.size(-1)), x)
+        run(kernels.weighted_sums, plan.cuts, x, plan.ptr, layout.index, ranks, table.array)
         out = table.tensor.view(*runs, -1, sums * x.size(-1)) @ weight.flatten(-3, -2)
         return out.view(-1, channels)
 
@@ -136,16 +136,16 @@ class _ConvolveRanks(torch.autograd.Function):
         grad_x = grad_weight = grad_ranks = None
         if needs_ranks:
             taps = weight[..., :-1, :, :].flatten(-3, -2).mT  # [D, K * C]
-            table = Scratch((plan.rows.num_rows, sums - 1, x.size(-1)), x.dtype)
+            table = Scratch((plan.rows.num_rows, sums - 1, x.size(-1)), x)
             by_run = table.tensor.view(*runs, -1, taps.size(-1))
             torch.matmul(grad.view(*runs, -1, channels), taps, out=by_run)
             grad_ranks = torch.empty_like(ranks)
-            run(kernels.weights_grad, plan.cuts, table.tensor, x, plan.ptr, layout.index, grad_ranks)
+            run(kernels.weights_grad, plan.cuts, table.array, x, plan.ptr, layout.index, grad_ranks)
             grad_ranks = grad_ranks.t()
             del table, by_run
         if needs_x or needs_weight:
-            table = Scratch((plan.num_sources, sums, channels), grad.dtype)
-            _sums_by_source(grad, ranks, layout, table.tensor)
+            table = Scratch((plan.num_sources, sums, channels), grad)
+            _sums_by_source(grad, ranks, layout, table.array)
             by_run = table.tensor.view(*runs, -1, sums * channels)
             if needs_x:
                 grad_x = multiply_in_parts(by_run, weight.mT.flatten(-3, -2)).view(x.shape)

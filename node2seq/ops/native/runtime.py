@@ -45,7 +45,7 @@ _MOST_BYTES = 2**28
 # Tables of any type fit into memory of whole cache lines.
 _LINE = 64
 
-_kept: dict[int, Tensor] = {}  # bytes, by the id of their tensor; threads may take and leave at once
+_kept: dict[int, np.ndarray] = {}  # bytes, by the id of their array; threads may take and leave at once
 
 _helpers: ThreadPoolExecutor | None = None
 _size = 0
@@ -55,6 +55,7 @@ LARGEST_INT32 = 2**31 - 1
 # Scores are sorted as whole numbers of the same width.
 _KEY = {torch.float32: torch.int32, torch.float64: torch.int64}
 _NO_KEYS = {torch.float32: np.empty(0, np.int32), torch.float64: np.empty(0, np.int64)}
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 # Work is cut so that a part is worth handing over, and that there are enough parts to even out.
 _ENTRIES_PER_PART = 2**13
 _MOST_PARTS = 64
@@ -123,7 +124,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Scratch:
-    """A table that a pass works out and then throws away: a tensor of any content.
+    """A table that a pass works out and then throws away: an array of any content.
 
     Fresh memory comes in pages that the system has to clear, one by one: for a table that is written and read
     once this takes longer than the product that fills it. So a few are kept: the memory goes to the next one
@@ -131,101 +132,111 @@ class Scratch:
 
     Args:
         shape (sequence): Its shape.
-        dtype (torch.dtype): Its type.
+        like (torch.Tensor): A tensor of its type.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
-        strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
-        self._memory = _take(math.prod(shape) * dtype.itemsize)
-        self.tensor = self._memory.view(dtype).as_strided(shape, strides)
+    def __init__(self, shape: Sequence[int], like: Tensor) -> None:
+        self._memory = _take(math.prod(shape) * like.itemsize)
+        self.array = np.ndarray(shape, _NUMPY[like.dtype], self._memory)
+
+    @property
+    def by_row(self) -> np.ndarray:
+        """The same as a matrix: what belongs to the first dimension side by side."""
+        return self.array.reshape(len(self.array), math.prod(self.array.shape[1:]))
+
+    @property
+    def tensor(self) -> Tensor:
+        """The same as a tensor."""
+        return torch.from_numpy(self.array)
 
     def __del__(self) -> None:
         _leave(self._memory)
 
 
-def _take(size: int) -> Tensor:
-    for memory in sorted(_kept.values(), key=Tensor.numel):
+def _take(size: int) -> np.ndarray:
+    for memory in sorted(_kept.values(), key=len):
         # Another thread may have taken it.
-        if memory.numel() >= size and _kept.pop(id(memory), None) is not None:
+        if len(memory) >= size and _kept.pop(id(memory), None) is not None:
             return memory
-    with lasting():
-        return torch.empty(-(-size // _LINE) * _LINE, dtype=torch.uint8)
+    with lasting():  # PyTorch's memory starts with a cache line, NumPy's does not
+        return torch.empty(-(-size // _LINE) * _LINE, dtype=torch.uint8).numpy()
 
 
-def _leave(memory: Tensor) -> None:
+def _leave(memory: np.ndarray) -> None:
     _kept[id(memory)] = memory
-    total = sum(other.numel() for other in list(_kept.values()))
+    total = sum(map(len, list(_kept.values())))
     for oldest in list(_kept):
         if total <= _MOST_BYTES:
             break
-        dropped = _kept.pop(oldest, None)
-        total -= 0 if dropped is None else dropped.numel()
+        total -= len(_kept.pop(oldest, ()))
+
+
+def by_run(parameter: Tensor | None, dims: int, like: Tensor) -> np.ndarray:
+    """A parameter of one run or of R as an array with a leading dimension of runs; of length 0 for none."""
+    if parameter is None:
+        return np.empty((0,) * (dims + 1), _NUMPY[like.dtype])
+    array = parameter.contiguous().numpy(force=True)
+    return array[None] if array.ndim == dims else array
 
 
 def multiply(
-    x: Tensor,
-    matrix: Tensor,
-    out: Tensor | None = None,
-    *,
-    transposed: bool = False,
+    rows: Tensor | np.ndarray,
+    weight: Tensor,
+    root: Tensor | None,
+    form: int,
+    out: Tensor | np.ndarray,
     longest: int = 0,
-) -> Tensor:
-    """Rows times a matrix, or each run's rows times its own, [M, K] by [K, N] or [R, K, N], to [M, N].
+) -> None:
+    """Rows times the taps and the root in one product, or each run's rows times its own.
 
     Args:
-        x (torch.Tensor): The rows, one after the other in memory.
-        matrix (torch.Tensor): What they are multiplied with.
-        out (torch.Tensor, optional): Where the result goes.
-        transposed (bool): Whether the matrix is given as [N, K] or [R, N, K].
+        rows (torch.Tensor or numpy.ndarray): The rows, one after the other in memory.
+        weight (torch.Tensor): The taps, [K, C, D] or [R, K, C, D].
+        root (torch.Tensor, optional): What own rows are multiplied with, [D, C] or [R, D, C].
+        form (int): How both stand in the matrix: ``kernels.BESIDE``, ``BELOW`` or ``BACK``.
+        out (torch.Tensor or numpy.ndarray): Where the result goes.
         longest (int): So many terms are added up in one go.
     """
-    rows, columns = x.size(0), matrix.size(-2 if transposed else -1)
-    if out is None:
-        out = x.new_empty(rows, columns)
-    parts = _parts(x.numel() * columns)
-    cuts = [rows * part // parts for part in range(parts + 1)]
-    by_run = matrix.contiguous().view(-1, *matrix.shape[-2:])
-    run(kernels.multiply, cuts, x, by_run, transposed, longest, out)
-    return out
-
-
-def multiply_transposed(x: Tensor, y: Tensor, runs: int = 1) -> Tensor:
-    """The sum over rows of their outer products, [M, K] and [M, N] to [R, K, N] for the rows of R runs.
-
-    Parts of the rows have a sum each. How many there are depends on the shapes alone.
-    """
-    parts = _parts(x.numel() * y.size(-1) // runs)
-    out = x.new_empty(runs * parts, x.size(-1), y.size(-1))
-    run(kernels.multiply_transposed, range(runs * parts + 1), x, y, out)
-    if parts == 1:
-        return out
-    first, *others = out.view(runs, parts, *out.shape[1:]).unbind(1)
-    for other in others:
-        first += other
-    return first
+    count, depth = rows.shape
+    parts = _parts(count * depth * out.shape[1])
+    cuts = [count * part // parts for part in range(parts + 1)]
+    matrices = by_run(weight, 3, weight), by_run(root, 2, weight)
+    run(kernels.multiply, cuts, rows, *matrices, form, longest, out)
 
 
 def _parts(terms: int) -> int:
     return max(min(terms // _TERMS_PER_PART, _MOST_SUMS), 1)
 
 
-def gradient_of_taps(
-    x: Tensor, table: Tensor, runs: Sequence[int], products: int, kernel_size: int
-) -> tuple[Tensor, Tensor | None]:
-    """What the taps get back, [K, C, D], and the root, [D, C], if there is one more product than taps.
+def gradients(
+    needs: Sequence[bool], x: Tensor, table: Scratch, weight: Tensor, root: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """What the rows, the taps and the root of a convolution get back.
+
+    Parts of the rows have a sum each. How many there are depends on the shapes alone.
 
     Args:
+        needs (sequence): Who needs a gradient.
         x (torch.Tensor): The rows that were multiplied, [M, C].
-        table (torch.Tensor): The gradients of all their products, [M, products * D].
-        runs (sequence): How many runs there are, or nothing for one.
-        products (int): By how many matrices each row was multiplied.
-        kernel_size (int): How many of them are taps.
+        table (Scratch): The gradients of all their products, [M, K + 1, D].
+        weight (torch.Tensor): The taps, [K, C, D] or [R, K, C, D].
+        root (torch.Tensor, optional): What own rows were multiplied with, [D, C] or [R, D, C].
     """
-    found = multiply_transposed(x, table, math.prod(runs)).view(*runs, x.size(-1), products, -1)
-    by_product = found.transpose(-3, -2)
-    if products == kernel_size:
-        return by_product, None
-    return by_product[..., :kernel_size, :, :], by_product[..., kernel_size, :, :].mT
+    (count, depth), by_row = x.shape, table.by_row
+    grad_x = grad_weight = grad_root = None
+    if needs[0]:
+        grad_x = torch.empty_like(x)
+        multiply(by_row, weight, root, kernels.BACK, grad_x)
+    if needs[1] or needs[2]:
+        grad_weight = weight.new_empty(weight.shape)
+        grad_root = None if root is None else root.new_empty(root.shape)
+        taps, columns = by_run(grad_weight, 3, x), by_row.shape[1]
+        runs, parts = len(taps), _parts(count * depth * columns // len(taps))
+        sums = Scratch((runs, parts, depth, columns), x)
+        whole = sums.array.reshape(-1, depth, columns)
+        run(kernels.multiply_transposed, range(runs * parts + 1), x, by_row, whole)
+        run(kernels.sum_parts, [0, runs], sums.array, taps, by_run(grad_root, 2, x))
+    return grad_x, grad_weight, grad_root
 
 
 def build(

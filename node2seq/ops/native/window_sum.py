@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, gradient_of_taps, layout_of, multiply, run
+from node2seq.ops.native.runtime import Scratch, gradients, layout_of, multiply, run
 from node2seq.ops.sequences import Layout, Sequences
 
 
@@ -28,25 +28,18 @@ def convolve_sum(
     With a root, [D, C] or each run's, its product with each node's own row is added, and with it the bias.
     """
     layout = sequences if isinstance(sequences, Layout) else layout_of(sequences)
-    if is_recorded(x, weight, root, bias):
-        return _ConvolveSum.apply(x, weight, root, bias, layout, is_mean)  # pyright: ignore[reportReturnType]
-    return _convolve(x, _matrix(weight, root), bias, layout, weight.size(-3), is_mean)
-
-
-def _matrix(weight: Tensor, root: Tensor | None) -> Tensor:
-    """The taps and the root as one matrix for one product, [(K + 1) * C, D]."""
-    taps = weight.flatten(-3, -2)
-    return taps if root is None else torch.cat([taps, root.mT], dim=-2)
+    function = _ConvolveSum.apply if is_recorded(x, weight, root, bias) else _convolve
+    return function(x.contiguous(), weight, root, bias, layout, is_mean)  # pyright: ignore[reportReturnType]
 
 
 def _convolve(
-    x: Tensor, taps: Tensor, bias: Tensor | None, layout: Layout, kernel_size: int, is_mean: bool
+    x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout, is_mean: bool
 ) -> Tensor:
-    plan, (*runs, _, channels) = layout.plan, taps.shape
-    summed = Scratch((plan.rows.num_rows, taps.size(-2) // x.size(-1), x.size(-1)), x.dtype)
-    given = (kernel_size, is_mean, x.contiguous(), plan.ptr, layout.index)
-    run(kernels.window_sum, plan.cuts, *given, summed.tensor)
-    out = multiply(summed.tensor.view(-1, taps.size(-2)), taps)
+    plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
+    summed = Scratch((plan.rows.num_rows, kernel_size + (root is not None), x.size(-1)), x)
+    run(kernels.window_sum, plan.cuts, kernel_size, is_mean, x, plan.ptr, layout.index, summed.array)
+    out = x.new_empty(plan.rows.num_rows, channels)
+    multiply(summed.by_row, weight, root, kernels.BELOW, out)
     if bias is not None:
         out.view(*runs, -1, channels).add_(bias.unsqueeze(-2) if runs else bias)
     return out
@@ -65,32 +58,23 @@ class _ConvolveSum(torch.autograd.Function):
         layout: Layout,
         is_mean: bool,
     ) -> Tensor:
-        x, taps = x.contiguous(), _matrix(weight, root)
-        ctx.save_for_backward(x, taps)
-        ctx.layout, ctx.readout = layout, (weight.size(-3), is_mean)
-        return _convolve(x, taps, bias, layout, *ctx.readout)
+        ctx.save_for_backward(x, weight, root)
+        ctx.layout, ctx.is_mean = layout, is_mean
+        return _convolve(x, weight, root, bias, layout, is_mean)
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, grad: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, taps = ctx.saved_tensors
-        (*runs, _, channels), products = taps.shape, taps.size(-2) // x.size(-1)
+        x, weight, root = ctx.saved_tensors
+        (*runs, kernel_size, _, channels), grad = weight.shape, grad.contiguous()
         # The gradients of the windows in which each source stood under each tap, and of its own row.
         plan, by_source = ctx.layout.plan, ctx.layout.plan.transposed
-        table = Scratch((plan.num_sources, products, channels), grad.dtype)
-        grad = grad.contiguous()
-        given = (*ctx.readout, grad, plan.ptr)
+        table = Scratch((plan.num_sources, kernel_size + (root is not None), channels), grad)
+        given = (kernel_size, ctx.is_mean, grad, plan.ptr)
         walk = (by_source.ptr, by_source.target, by_source.entry, ctx.layout.place)
-        run(kernels.window_sum_gather, by_source.cuts, *given, *walk, table.tensor)
-        by_row = table.tensor.view(-1, products * channels)
-        grad_x = grad_weight = grad_root = None
-        if ctx.needs_input_grad[0]:
-            taps = taps.unflatten(-2, (products, -1)).mT.flatten(-3, -2)
-            grad_x = multiply(by_row, taps)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_weight, grad_root = gradient_of_taps(x, by_row, runs, products, ctx.readout[0])
-        del table, by_row
-        grad_bias = grad.view(*runs, -1, channels).sum(-2) if ctx.needs_input_grad[3] else None
-        return grad_x, grad_weight, grad_root, grad_bias, None, None
+        run(kernels.window_sum_gather, by_source.cuts, *given, *walk, table.array)
+        needs_bias = ctx.needs_input_grad[3]
+        grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
+        return *gradients(ctx.needs_input_grad, x, table, weight, root), grad_bias, None, None

@@ -18,7 +18,7 @@ from node2seq.ops import autograd_record
 from node2seq.ops import compiled as compiled_ops
 from node2seq.ops.autograd_record import Record
 from node2seq.ops.compiled import Call
-from node2seq.ops.graph_numbers import GraphNumbers
+from node2seq.ops.plan_cache import GraphNumbers
 from node2seq.train.stacking import stack
 
 slow = pytest.mark.slow

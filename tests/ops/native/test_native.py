@@ -59,6 +59,7 @@ def test_the_layer_chooses_it(readout: str):
         "transpose",
         "multiply",
         "multiply_transposed",
+        "sum_parts",
     }
     error = 1e-5 if readout == "mean" else 0
     for a, b in zip(found, run("reference"), strict=True):
@@ -208,3 +209,13 @@ def test_other_orders_equal_the_reference(order, readout, hops):
         conv = Node2SeqConv(5, 4, order=order, readout=readout, hops=hops, backend=backend).double()
         outputs.append(conv(x, edges))
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("readout", ["max", "mean"])
+def test_weights_that_change_before_the_backward_pass_are_noticed(readout: str):
+    conv = Node2SeqConv(4, 4, readout=readout, backend="native")
+    out = conv(torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    with torch.no_grad():
+        conv.weight.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()

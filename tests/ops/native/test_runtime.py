@@ -46,16 +46,17 @@ def test_tables_hand_on_their_memory(monkeypatch):
     tables = native.runtime
     monkeypatch.setattr(tables, "_kept", {})
     monkeypatch.setattr(tables, "_MOST_BYTES", 200)
-    first, second = tables.Scratch((2, 5), torch.float64), tables.Scratch((5,), torch.float32)
+    wide, narrow = torch.empty(0, dtype=torch.float64), torch.empty(0)
+    first, second = tables.Scratch((2, 5), wide), tables.Scratch((5,), narrow)
     places = [table.tensor.data_ptr() for table in (first, second)]
     assert places[0] != places[1]
     del first, second
-    small, large = tables.Scratch((3,), torch.int32), tables.Scratch((20,), torch.float32)
-    assert (small.tensor.shape, small.tensor.dtype) == ((3,), torch.int32)
+    small, large = tables.Scratch((3,), narrow), tables.Scratch((10,), wide)
+    assert (small.tensor.shape, small.tensor.dtype) == ((3,), torch.float32)
     assert [table.tensor.data_ptr() for table in (large, small)] == places
     del small, large
-    assert [memory.numel() for memory in tables._kept.values()] == [64, 128]
-    too_large = tables.Scratch((201,), torch.uint8)
+    assert [len(memory) for memory in tables._kept.values()] == [64, 128]
+    too_large = tables.Scratch((51,), narrow)
     del too_large
     assert not tables._kept
 
