@@ -92,7 +92,9 @@ class GraphSizes:
         """Whether neighbours are alike, and make up for what can be learned by heart."""
         if not self.plain_edges or not (self.is_wide or self.has_few_labels):
             return False
-        if self.homophily is None:  # where nobody can tell, edges between bags of words are taken for citations
+        if (
+            self.homophily is None
+        ):  # where nobody can tell, edges between bags of words are taken for citations
             return self.is_wide
         bias = (1 - self.homophily) * self.labels**0.5 if self.is_wide else 0.0
         return self.homophily >= _HOMOPHILOUS and bias < _SMOOTHABLE
