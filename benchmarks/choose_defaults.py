@@ -232,6 +232,11 @@ def faster(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found | {"input_dropout": min(found["input_dropout"], values["input_dropout"])}
 
 
+def _summed(values: Mapping[str, Any]) -> dict[str, bool]:
+    """What tells a short training of blocks with normalised sums from one without."""
+    return {"normalized_sum": True} if values.get("normalized_sum") else {}
+
+
 def few_epochs(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tuple[int, int]) -> None:
     """Train the choice for the kind of each graph, also faster, and a plain GCN for few epochs."""
     known = [name for name in GRAPHS if name not in (*TAKE_LONG, *_FEW_LATER, *_SMALL)]
@@ -241,7 +246,16 @@ def few_epochs(path: Path, rows: Rows, wanted: Sequence[str] | None, share: tupl
         networks = [(way, "residual-node2seq", recipe_of(faster(values, way), metric)) for way in _FASTER]
         networks.append(("default", "gcn", recipe_for("gcn").updated(metric=metric)))
         todo = [
-            ({"candidate": way, "kind": own, "epochs": epochs}, model, recipe.updated(epochs=epochs))
+            (
+                {
+                    "candidate": way,
+                    "kind": own,
+                    "epochs": epochs,
+                    **(_summed(values) if way in _FASTER else {}),
+                },
+                model,
+                recipe.updated(epochs=epochs),
+            )
             for epochs in SHORT_EPOCHS
             for way, model, recipe in networks
         ]
@@ -434,8 +448,14 @@ def label_lines(rows: Rows) -> list[str]:
 def short_lines(rows: Rows) -> list[str]:
     """What few epochs reach, as Markdown."""
     found: dict[tuple[str, str], list[float]] = {}
+    now: dict[Kind, dict[str, bool]] = {
+        kind: _summed(CANDIDATES[kind][chosen(rows, kind)]) for kind in CANDIDATES
+    }
     for row in rows.known:
-        if row["stage"] == SHORT:
+        is_current = row["stage"] == SHORT and (
+            row["model"] == "gcn" or row.get("normalized_sum") == now[row["kind"]].get("normalized_sum")
+        )
+        if is_current:
             for graph in (row["graph"], "mean"):
                 found.setdefault((graph, f"{row['candidate']}, {row['epochs']}"), []).append(
                     row["validation"]

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ def public_graphs(packages: Path, wordnet: Path, planetoid: Path) -> Iterator[tu
     yield "programs among packages", index.programs(8000, seed=3)
     yield "verbs by words", _synsets(wordnet / "data.verb")
     yield "nouns by embeddings", _synsets(wordnet / "data.noun", nodes=12_000, channels=100)
-    pubmed = Planetoid(str(planetoid), "PubMed")[0]
+    pubmed: Any = Planetoid(str(planetoid), "PubMed")[0]
     yield "pubmed", _graph(pubmed.x, pubmed.edge_index, pubmed.y)
 
 
@@ -67,7 +68,7 @@ class _Packages:
         self._words = [_words(fields.get("Description", "")) for fields in self._fields]
 
     def sections(self, nodes: int, seed: int, words: int) -> Data:
-        """The section of each package, from the most frequent words of its description or from links alone."""
+        """The section of each package, from frequent words of its description or from links alone."""
         taken, edge_index = _snowball(self._edge_index, len(self._fields), nodes, seed)
         y = _labels([self._fields[i]["Section"].rpartition("/")[2] for i in taken])
         x = structural_features(to_undirected(edge_index, num_nodes=nodes), nodes)

@@ -6,8 +6,8 @@
     python benchmarks/study_public.py render                  # the table in docs/any-graph.md
 
 Runs that have a row are not trained again. `pack` needs Debian's index of packages, WordNet's files from its
-package `wordnet-base`, and PubMed as PyTorch Geometric's `Planetoid` reads it with scipy; `measure` needs torch,
-torch_geometric and numpy.
+package `wordnet-base`, and PubMed as PyTorch Geometric's `Planetoid` reads it, with scipy; `measure` needs
+torch, torch_geometric and numpy.
 """
 
 from __future__ import annotations

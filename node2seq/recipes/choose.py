@@ -39,8 +39,8 @@ _FEW, _SMALL_SHARE = 500, 0.2
 # Of edges between training and validation nodes: so few say nothing about the others; from such a homophily
 # on, neighbours are taken to be of one class.
 _FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
-# Smoothed outputs err by the edges between classes, others by what few labels leave to chance: of wide graphs,
-# those are smoothed for which (1 - homophily) times the root of the labels is smaller than this.
+# Smoothed outputs err by the edges between classes, others by what few labels leave to chance. So of wide
+# graphs, those are smoothed for which (1 - homophily) times the root of the labels is smaller than this.
 _SMOOTHABLE = 20.0
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
@@ -92,9 +92,7 @@ class GraphSizes:
         """Whether neighbours are alike, and make up for what can be learned by heart."""
         if not self.plain_edges or not (self.is_wide or self.has_few_labels):
             return False
-        if (
-            self.homophily is None
-        ):  # where nobody can tell, edges between bags of words are taken for citations
+        if self.homophily is None:  # nobody can tell: edges between bags of words are taken for citations
             return self.is_wide
         bias = (1 - self.homophily) * self.labels**0.5 if self.is_wide else 0.0
         return self.homophily >= _HOMOPHILOUS and bias < _SMOOTHABLE

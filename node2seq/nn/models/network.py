@@ -364,7 +364,7 @@ class Smoothing(nn.Module):
         return x
 
     def by_hops(self, x: Tensor, run: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
-        """The same by a function that calls a layer, with :class:`NormalizedSum` as the layer of each step."""
+        """The same by a function that calls a layer; the layer of each step is a :class:`NormalizedSum`."""
         step, start = NormalizedSum(self.backend), self.teleport * x
         for _ in range(self.steps):
             x = (1.0 - self.teleport) * run(step, x) + start
