@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.models.network import Network, Smoothing
+from node2seq.nn.models.network import Network, NormalizedSum, Smoothing
 
 # A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
 _NEARLY_ALL = 0.5
@@ -46,7 +46,8 @@ def receptive_field(model: nn.Module) -> ReceptiveField:
     skipped = {id(module) for layer in beside for module in layer.modules()}
     hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
     spread = sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
-    counts_edges = spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)
+    sums = any(isinstance(module, NormalizedSum) for module in model.modules())
+    counts_edges = sums or spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)
     return ReceptiveField(hops + spread, flows, counts_edges)
 
 

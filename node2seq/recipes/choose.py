@@ -39,6 +39,9 @@ _FEW, _SMALL_SHARE = 500, 0.2
 # Of edges between training and validation nodes: so few say nothing about the others; from such a homophily
 # on, neighbours are taken to be of one class.
 _FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
+# Smoothed outputs err by the edges between classes, others by what few labels leave to chance. So of wide
+# graphs, those are smoothed for which (1 - homophily) times the root of the labels is smaller than this.
+_SMOOTHABLE = 20.0
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
 # So few epochs are a short training: with the dropout of a long one it ends before the network has learned
@@ -57,9 +60,11 @@ class GraphSizes:
         labels: Training nodes.
         nodes: All nodes.
         homophily: That of the edges between training and validation nodes, adjusted for chance. None: there
-            are too few to tell, or the rule does not ask. 0: no outputs are to be smoothed.
+            are too few to tell, or the rule does not ask. 0: targets are no classes.
         dense: Whether at least half of the cells of the features are not zero, as in embeddings; False where
             the rule does not ask.
+        plain_edges: Whether edges carry neither weights, which may be negative, nor an order, which may be of
+            time: only then are neighbours added up as in a GCN.
         epochs: For how many epochs of the full batch to train; None: as many as it takes.
     """
 
@@ -69,6 +74,7 @@ class GraphSizes:
     nodes: int
     homophily: float | None = None
     dense: bool = False
+    plain_edges: bool = True
     epochs: int | None = None
 
     @property
@@ -80,6 +86,16 @@ class GraphSizes:
     def has_few_labels(self) -> bool:
         """Whether labels can be learned by heart, and most nodes have none."""
         return self.labels < min(_FEW, _SMALL_SHARE * self.nodes)
+
+    @property
+    def is_smoothable(self) -> bool:
+        """Whether neighbours are alike, and make up for what can be learned by heart."""
+        if not self.plain_edges or not (self.is_wide or self.has_few_labels):
+            return False
+        if self.homophily is None:  # nobody can tell: edges between bags of words are taken for citations
+            return self.is_wide
+        bias = (1 - self.homophily) * self.labels**0.5 if self.is_wide else 0.0
+        return self.homophily >= _HOMOPHILOUS and bias < _SMOOTHABLE
 
     @property
     def is_short(self) -> bool:
@@ -95,7 +111,13 @@ TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, nodes=2000, homophil
 # What the sweep chose for each kind; "layer": for Node2SeqConv alone.
 _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": {
-        "options": {"hidden_channels": 64, "num_layers": 4, "dropout": 0.5, "input_dropout": 0.0},
+        "options": {
+            "hidden_channels": 64,
+            "num_layers": 4,
+            "dropout": 0.5,
+            "input_dropout": 0.0,
+            "normalized_sum": True,
+        },
         "layer": {"readout": "ranks"},
         "settings": {"lr": 0.003, "weight_decay": 1e-4},
     },
@@ -138,19 +160,21 @@ def sizes_of_split(data: Data, split: Split) -> GraphSizes:
     features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
     # All features and all edges are looked at, so only where the rule asks for it.
     dense = features >= _WIDE and data.x is not None and 2 * int(data.x.count_nonzero()) >= data.x.numel()
-    sizes = GraphSizes(features, outputs, split.train.numel(), data.y.size(0), dense=dense)
-    if sizes.is_wide or sizes.has_few_labels:
+    is_plain = all(data.get(name) is None for name in ("edge_weight", "edge_order"))
+    labels, nodes = split.train.numel(), data.y.size(0)
+    sizes = GraphSizes(features, outputs, labels, nodes, dense=dense, plain_edges=is_plain)
+    if is_plain and (sizes.is_wide or sizes.has_few_labels):
         sizes = replace(sizes, homophily=_homophily(data, torch.cat([split.train, split.val])))
     return sizes
 
 
 def _homophily(data: Data, known: Tensor) -> float | None:
     """The adjusted homophily among known nodes; None where edges are too few to tell, and 0 where targets
-    are no classes, or where edges have weights, which may be negative, or an order, which may be of time."""
+    are no classes."""
     labels = data.y
     if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.is_floating_point():
         return 0.0
-    if data.edge_index is None or any(data.get(name) is not None for name in ("edge_weight", "edge_order")):
+    if data.edge_index is None:
         return 0.0
     y, known = torch.full_like(labels, -1), known.to(labels.device)
     y[known] = labels[known]
@@ -187,11 +211,8 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
 
 
 def kind_of(graph: GraphSizes) -> Kind:
-    """What the rule tells graphs apart by: wide features and few labels can be learned by heart, and where
-    neighbours are alike, they make up for it."""
-    # Where nobody can tell, edges between bags of words are taken to be citations.
-    is_alike = graph.is_wide if graph.homophily is None else graph.homophily >= _HOMOPHILOUS
-    if is_alike and (graph.is_wide or graph.has_few_labels):
+    """What the rule tells graphs apart by."""
+    if graph.is_smoothable:
         return "homophilous"
     return "wide" if graph.is_wide else "narrow"
 
@@ -200,6 +221,8 @@ def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
     chosen = _RULE[kind_of(graph)]
     options = chosen["options"] | (chosen["layer"] if model == "residual-node2seq" else {})
+    if not graph.plain_edges:
+        options.pop("normalized_sum", None)
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     if graph.is_short:
         options |= {name: min(options[name], most) for name, most in _SHORT_OPTIONS.items()}

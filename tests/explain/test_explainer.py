@@ -46,6 +46,7 @@ MODELS = {
     "plus": lambda: Node2SeqPlus(5, 8, CLASSES, directed=True, own="apart", smoothing=2, norm="layer"),
     "blocks": lambda: ResidualNode2Seq(5, 8, CLASSES),
     "soft ranks": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks"),
+    "normalised sums": lambda: ResidualNode2Seq(5, 8, CLASSES, normalized_sum=True),
     "hard ranks": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks", soft=False, num_layers=1),
     "heads": OneLayer,
 }
@@ -92,7 +93,7 @@ def without_edges(data: Data, edges: tuple[int, ...]) -> Data:
     return changed
 
 
-QUICK = ("max", "soft ranks")
+QUICK = ("max", "soft ranks", "normalised sums")
 
 
 @pytest.mark.parametrize(

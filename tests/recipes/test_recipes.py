@@ -140,6 +140,29 @@ def test_a_short_training_drops_less_and_averages_nothing(features: int, homophi
     assert short.settings == replace(usual.settings, lr=0.005, averaging=0.0)
 
 
+@pytest.mark.parametrize(
+    ("homophily", "labels", "expected"),
+    [(0.8, 9_900, "homophilous"), (0.8, 10_100, "wide"), (0.5, 1_590, "homophilous"), (0.5, 1_610, "wide")],
+)
+def test_wide_graphs_are_smoothed_the_longer_the_more_alike_neighbours_are(
+    homophily: float, labels: int, expected: str
+):
+    wide = GraphSizes(1000, 5, labels=labels, nodes=2 * labels, homophily=homophily)
+    assert kind_of(wide) == expected
+    assert kind_of(replace(wide, homophily=0.29, labels=100)) == "wide", "neighbours that differ are no help"
+
+
+def test_neighbours_are_added_up_only_over_plain_edges():
+    narrow = GraphSizes(20, 2, labels=600, nodes=1000)
+    assert all(recipe_for(model, sizes=narrow).options["normalized_sum"] for model in BLOCKS)
+    carrying = recipe_for("residual-node2seq", sizes=replace(narrow, plain_edges=False))
+    assert "normalized_sum" not in carrying.options
+    data = _alternating(1, 20)
+    assert sizes_of(data).plain_edges
+    data.edge_weight = torch.rand(120)
+    assert not sizes_of(data).plain_edges
+
+
 def test_few_labels_lean_on_neighbours_that_are_alike():
     few = GraphSizes(20, 2, labels=499, nodes=10_000, homophily=0.9)
     assert kind_of(few) == "homophilous"

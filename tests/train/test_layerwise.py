@@ -55,6 +55,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "node2seq, order of the edges": ({"order": "edge", "readout": "ranks"}, ("edge_order",)),
     "node2seq-plus, smoothed": ({"smoothing": 3, "smoothed": "first"}, ("edge_weight",)),
     "residual-gcn, smoothed": ({"smoothing": 2}, ()),
+    "residual-node2seq, normalised sums": ({"normalized_sum": True}, ()),
     "node2seq-plus, own apart": ({"own": "apart", "self_loops": False}, ()),
     "residual-node2seq, soft ranks": ({"readout": "ranks", "num_layers": 3}, ()),
     "gcn, weights": ({}, ("edge_weight",)),

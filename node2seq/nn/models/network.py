@@ -80,7 +80,7 @@ def convolve(conv: nn.Module, x: Tensor, edges: Edges, n_id: Tensor | None = Non
     if isinstance(conv, LGCL):
         return conv(x, edges.index, n_id, edges.whole)
     # These weigh neighbours by degrees, or add them up.
-    by_degree = (GCNConv, SGConv, ChebConv, GINConv, GINEConv, Smoothing, Spread)
+    by_degree = (GCNConv, SGConv, ChebConv, GINConv, GINEConv, Smoothing, NormalizedSum)
     whole = {} if edges.whole is None or not isinstance(conv, by_degree) else {"whole": edges.whole}
     if isinstance(conv, GINEConv):
         return conv(x, edges.index, edges.attr, **whole)
@@ -364,10 +364,10 @@ class Smoothing(nn.Module):
         return x
 
     def by_hops(self, x: Tensor, run: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
-        """The same by a function that spreads values once, with what :class:`Spread` does."""
-        spread, start = Spread(self.backend), self.teleport * x
+        """The same by a function that calls a layer; the layer of each step is a :class:`NormalizedSum`."""
+        step, start = NormalizedSum(self.backend), self.teleport * x
         for _ in range(self.steps):
-            x = (1.0 - self.teleport) * run(spread, x) + start
+            x = (1.0 - self.teleport) * run(step, x) + start
         return x
 
     def extra_repr(self) -> str:
@@ -404,8 +404,9 @@ class Extras(nn.Module):
         return convolve(self.smooth, logits, edges)
 
 
-class Spread(nn.Module):
-    """Spreads each node's values over the graph once.
+class NormalizedSum(nn.Module):
+    r"""The sum of a node's neighbours and itself, weighted by their degrees as in a GCN:
+    :math:`\hat{\mathbf{A}} \mathbf{X}`. It has no parameters.
 
     Args:
         backend (str): See :mod:`node2seq.ops`.

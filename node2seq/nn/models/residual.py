@@ -17,7 +17,7 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.nn.models.network import OF_RANKS, Edges, Network, convolve
+from node2seq.nn.models.network import OF_RANKS, Edges, Network, NormalizedSum, convolve
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class ResidualOptions:
     expansion: int = 1
     input_dropout: float = 0.0
     dropout: float = 0.2
+    normalized_sum: bool = False
     smoothing: int = 0
     teleport: float = 0.1
     backend: str = "auto"
@@ -47,19 +48,19 @@ class ResidualBlock(nn.Module):
     Args:
         conv (torch.nn.Module): The layer, of as many channels in as out.
         channels (int): How many.
-        expansion (int): The width between the dense layers, as a multiple of the channels.
-        dropout (float): Dropout behind each dense layer.
+        options (ResidualOptions): The width between the dense layers, the dropout behind each of them, and
+            whether they also read the normalised sum of the neighbours.
         layer (int): The number of the first of the two dropouts.
     """
 
-    def __init__(self, conv: nn.Module, channels: int, expansion: int, dropout: float, layer: int) -> None:
+    def __init__(self, conv: nn.Module, channels: int, options: ResidualOptions, layer: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(channels)
         self.conv = conv
-        self.lins = nn.ModuleList(
-            [nn.Linear(2 * channels, expansion * channels), nn.Linear(expansion * channels, channels)]
-        )
-        self.dropouts = make_dropouts(dropout, dropout, start=layer)
+        self.sum = NormalizedSum(options.backend) if options.normalized_sum else None
+        read, width = (2 if self.sum is None else 3) * channels, options.expansion * channels
+        self.lins = nn.ModuleList([nn.Linear(read, width), nn.Linear(width, channels)])
+        self.dropouts = make_dropouts(options.dropout, options.dropout, start=layer)
 
     def reset_parameters(self) -> None:
         """Draws all parameters, and the seeds of the dropouts, anew."""
@@ -69,8 +70,10 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
         """The block's output, in the shape of ``x``."""
         own = ops.apply(self.norm, x)
-        hidden = torch.cat([own, convolve(self.conv, own, edges, n_id)], dim=-1)
-        hidden = F.gelu(self.dropouts[0](ops.apply(self.lins[0], hidden), n_id))
+        read = [own, convolve(self.conv, own, edges, n_id)]
+        if self.sum is not None:
+            read.append(convolve(self.sum, own, edges, n_id))
+        hidden = F.gelu(self.dropouts[0](ops.apply(self.lins[0], torch.cat(read, dim=-1)), n_id))
         return x + self.dropouts[1](ops.apply(self.lins[1], hidden), n_id)
 
 
@@ -91,13 +94,7 @@ class ResidualNetwork(Network):
         self.lin = Linear(self.in_channels, width)
         self.dropouts = make_dropouts(options.input_dropout, options.dropout)
         self.blocks = nn.ModuleList(
-            ResidualBlock(
-                self._make_conv(options, width, 4 + 3 * number),
-                width,
-                options.expansion,
-                options.dropout,
-                2 + 3 * number,
-            )
+            ResidualBlock(self._make_conv(options, width, 4 + 3 * number), width, options, 2 + 3 * number)
             for number in range(options.num_layers)
         )
         self.norm = nn.LayerNorm(width)
@@ -156,6 +153,8 @@ class ResidualNode2Seq(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        normalized_sum (bool): Whether each block also reads the sum of the neighbours weighted by degrees, as
+            in a GCN. (default: :obj:`False`)
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
@@ -205,6 +204,8 @@ class ResidualGCN(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        normalized_sum (bool): Whether each block also reads the sum of the neighbours weighted by degrees, as
+            in a GCN. (default: :obj:`False`)
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
@@ -239,6 +240,8 @@ class ResidualGAT(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        normalized_sum (bool): Whether each block also reads the sum of the neighbours weighted by degrees, as
+            in a GCN. (default: :obj:`False`)
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
@@ -276,6 +279,8 @@ class ResidualSAGE(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        normalized_sum (bool): Whether each block also reads the sum of the neighbours weighted by degrees, as
+            in a GCN. (default: :obj:`False`)
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
@@ -303,6 +308,8 @@ class ResidualPNA(ResidualNetwork):
             ``hidden_channels``. (default: :obj:`1`)
         input_dropout (float): Dropout of the input features. (default: :obj:`0.0`)
         dropout (float): Dropout of the hidden features. (default: :obj:`0.2`)
+        normalized_sum (bool): Whether each block also reads the sum of the neighbours weighted by degrees, as
+            in a GCN. (default: :obj:`False`)
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)

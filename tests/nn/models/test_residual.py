@@ -59,14 +59,16 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 class Twin(nn.Module):
     """The network, written down once more without runs, sparse features or dropout."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, normalized_sum: bool) -> None:
         super().__init__()
         self.lin = nn.Linear(CHANNELS, HIDDEN)
+        self.sum = pyg.SimpleConv("sum") if normalized_sum else None
+        read = (3 if normalized_sum else 2) * HIDDEN
         self.blocks = nn.ModuleList()
         for _ in range(2):
             block: Any = nn.Module()
             block.norm, block.conv = nn.LayerNorm(HIDDEN), LAYERS[name]()
-            block.lins = nn.ModuleList([nn.Linear(2 * HIDDEN, 2 * HIDDEN), nn.Linear(2 * HIDDEN, HIDDEN)])
+            block.lins = nn.ModuleList([nn.Linear(read, 2 * HIDDEN), nn.Linear(2 * HIDDEN, HIDDEN)])
             self.blocks.append(block)
         self.norm, self.classifier = nn.LayerNorm(HIDDEN), nn.Linear(HIDDEN, CLASSES)
 
@@ -75,17 +77,25 @@ class Twin(nn.Module):
         for block in self.blocks:
             parts: Any = block
             own = parts.norm(x)
-            hidden = parts.lins[0](torch.cat([own, parts.conv(own, edge_index)], dim=1))
+            read = [own, parts.conv(own, edge_index)]
+            if self.sum is not None:
+                index, weight = pyg.conv.gcn_conv.gcn_norm(edge_index, num_nodes=NODES, dtype=x.dtype)
+                read.append(self.sum(own, index, weight))
+            hidden = parts.lins[0](torch.cat(read, dim=1))
             x = x + parts.lins[1](F.gelu(hidden))
         return self.classifier(self.norm(x))
 
 
+@pytest.mark.parametrize("normalized_sum", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "reference"])
 @pytest.mark.parametrize("name", NAMES)
-def test_outputs_and_gradients_are_those_of_a_plain_twin(name: str, backend: str) -> None:
+def test_outputs_and_gradients_are_those_of_a_plain_twin(
+    name: str, backend: str, normalized_sum: bool
+) -> None:
     torch.manual_seed(0)
-    ours = MODELS[name](CHANNELS, HIDDEN, CLASSES, expansion=2, dropout=0.0, backend=backend).double()
-    twin = Twin(name).double()
+    options = {"expansion": 2, "dropout": 0.0, "backend": backend, "normalized_sum": normalized_sum}
+    ours = MODELS[name](CHANNELS, HIDDEN, CLASSES, **options).double()
+    twin = Twin(name, normalized_sum).double()
     state = {key: value for key, value in ours.state_dict().items() if "dropout" not in key}
     twin.load_state_dict(state)
     with torch.no_grad():  # or a map that is forgotten would change nothing

@@ -1,0 +1,121 @@
+"""Train the default for any graph on real graphs that no recipe was made for, and a plain GCN beside it.
+
+    python benchmarks/study_public.py pack public.npz --packages Packages --wordnet /usr/share/wordnet \
+        --planetoid data/planetoid
+    python benchmarks/study_public.py measure public.npz      # test figures of three splits
+    python benchmarks/study_public.py render                  # the table in docs/any-graph.md
+
+Runs that have a row are not trained again. `pack` needs Debian's index of packages, WordNet's files from its
+package `wordnet-base`, and PubMed as PyTorch Geometric's `Planetoid` reads it, with scipy; `measure` needs
+torch, torch_geometric and numpy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from public_graphs import public_graphs
+from script import Rows, pack_graphs, study_parser, table, train_missing, unpacked, write_between
+from torch_geometric.data import Data
+
+from node2seq.data import make_split
+from node2seq.experiments.graphs import standardized
+from node2seq.recipes import recipe_for
+from node2seq.recipes.choose import kind_of, settings_for, sizes_of_split
+from node2seq.train.many import Training
+
+SEEDS = (300, 301, 302)
+MODELS = ("residual-node2seq", "residual-gcn", "residual-sage", "gcn")
+_START, _END = "<!-- public graphs: rendered -->", "<!-- end of public graphs -->"
+
+
+def measure(path: Path, rows: Rows, only: list[str] | None, models: list[str]) -> None:
+    """Train what `node2seq train` would with nothing said, on each graph and split."""
+    for name, data in unpacked(path, only):
+        for seed in SEEDS:
+            train_missing(
+                name, rows, data, [_run(name, data, model, seed) for model in models], measured=True
+            )
+
+
+def _run(name: str, data: Data, model: str, seed: int) -> tuple[dict[str, Any], dict[str, Any], Training]:
+    """What tells a run from others, what its row says beside, and the training."""
+    assert isinstance(data.y, torch.Tensor)
+    split = make_split(data.y, "60/20/20", seed)
+    sizes = sizes_of_split(data, split)
+    recipe = recipe_for(model, None, sizes=sizes).updated(**settings_for(data))
+    about = {
+        "split": "60/20/20",
+        "metric": recipe.settings.metric,
+        "kind": kind_of(sizes),
+        "nodes": data.num_nodes,
+        "edges": data.num_edges // 2,
+        "features": data.num_node_features,
+        "classes": sizes.classes,
+    }
+    return {"graph": name, "model": model, "seed": seed}, about, Training(model, recipe, split, seed)
+
+
+def lines(rows: Rows) -> list[str]:
+    """The figures of each graph, as Markdown."""
+    by_graph: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
+    for row in rows.known:
+        by_graph.setdefault(row["graph"], {}).setdefault(row["model"], {})[row["seed"]] = row
+    titles = ("graph", "nodes", "edges", "features", "classes", "kind", "largest class")
+    cells, above, measured = [], 0, 0
+    for graph, by_model in by_graph.items():
+        row = next(iter(by_model["gcn"].values()))
+        facts = [f"{row[key]:,}" for key in ("nodes", "edges", "features", "classes")]
+        values = {model: [100 * run["test"] for run in runs.values()] for model, runs in by_model.items()}
+        shown = [_shown(values.get(model)) for model in MODELS]
+        largest = "ROC-AUC" if row["metric"] == "roc-auc" else f"{100 * row['largest_class']:.1f}"
+        ours = by_model["residual-node2seq"]
+        shared = sorted(ours.keys() & by_model["gcn"].keys())
+        gaps = [100 * (ours[seed]["test"] - by_model["gcn"][seed]["test"]) for seed in shared]
+        above, measured = above + (float(np.mean(gaps)) > 0), measured + 1
+        cells.append([graph, *facts, row["kind"], largest, *shown, f"{np.mean(gaps):+.1f}"])
+    header = (*titles, *(f"`{model}`" for model in MODELS), "above `gcn`")
+    return [
+        f"Test figures in %, mean ± sd over {len(SEEDS)} splits. The default is above a plain GCN on "
+        f"{above} of {measured} graphs.",
+        "",
+        *table(header, cells),
+    ]
+
+
+def _shown(values: list[float] | None) -> str:
+    if not values:
+        return "–"
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) if len(values) > 1 else 0.0:.1f}"
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = study_parser(
+        __doc__,
+        __file__,
+        rows="results/public.jsonl",
+        stages=("pack", "measure", "render"),
+        page="docs/any-graph.md",
+        graphs="public.npz",
+    )
+    for name in ("packages", "wordnet", "planetoid"):
+        parser.add_argument(f"--{name}", type=Path, help="what to pack")
+    parser.add_argument("--only", help="names of graphs, separated by commas")
+    parser.add_argument("--models", default=",".join(MODELS), help="which models, separated by commas")
+    options = parser.parse_args()
+    if options.stage == "pack":
+        found = public_graphs(options.packages, options.wordnet, options.planetoid)
+        pack_graphs(options.graphs, ((name, standardized(data)) for name, data in found))
+    elif options.stage == "measure":
+        only = options.only and options.only.split(",")
+        measure(options.graphs, Rows.of(options), only, options.models.split(","))
+    else:
+        write_between(options.page, _START, _END, "\n" + "\n".join(lines(Rows.of(options))) + "\n")
+
+
+if __name__ == "__main__":
+    main()
