@@ -101,6 +101,15 @@ class Command:
         """The examples as the help shows them."""
         return "\n\n".join(["Examples:" if len(self.examples) > 1 else "Example:", *self.examples])
 
+    def read_and_execute(self, read_flags: Callable[[], Any]) -> int:
+        """Run the verb with the flags that were read; a wrong value is one sentence, whoever reads it."""
+        try:
+            flags = read_flags()
+        except Node2SeqError as error:
+            echo(f"Error: {error}", error=True)
+            return 2
+        return self.execute(flags)
+
     def execute(self, flags: Any) -> int:
         """Run the verb; what ends it early becomes a sentence on stderr and an exit status."""
         try:
@@ -254,12 +263,8 @@ def _run_bare(arguments: list[str], missing: str) -> int:
     if verb not in COMMANDS or not COMMANDS[verb].bare:
         echo(f"Error: {missing} is not installed. Run `pip install 'node2seq[cli]'`.", error=True)
         return 2
-    try:
-        flags = read(COMMANDS[verb].flags, arguments[1:], f"node2seq {verb}")
-    except Node2SeqError as error:
-        echo(f"Error: {error}", error=True)
-        return 2
-    return COMMANDS[verb].execute(flags)
+    command = COMMANDS[verb]
+    return command.read_and_execute(lambda: read(command.flags, arguments[1:], f"node2seq {verb}"))
 
 
 @cache
@@ -303,11 +308,11 @@ def _function(command: Command) -> Callable[..., None]:
     import typer
 
     known = list(definitions(command.flags))
-    several = [each.field for each in known if each.several]
 
     def call(**given: Any) -> None:
-        lists = {name: tuple(given[name] or ()) for name in several}
-        if status := command.execute(command.flags(**{**given, **lists})):
+        texts = [(each, given[each.field]) for each in known if given[each.field] is not None]
+        read_flags = lambda: command.flags(**{each.field: each.value(text) for each, text in texts})  # noqa: E731
+        if status := command.read_and_execute(read_flags):
             raise typer.Exit(status)
 
     parameters = [_parameter(each) for each in known]
@@ -318,22 +323,22 @@ def _function(command: Command) -> Callable[..., None]:
 
 
 def _parameter(each: Definition) -> inspect.Parameter:
+    """A flag as text, which this package reads itself: typer's messages do not name the value."""
     import typer
 
     about: dict[str, Any] = {
         "help": each.flag.help,
         "show_default": each.flag.shown,
-        "metavar": each.flag.metavar,
-        "min": each.flag.least,
-        "max": each.flag.most,
+        "metavar": each.metavar,
         "rich_help_panel": each.flag.panel,
     }
     kind = typer.Argument(**about) if each.flag.positional else typer.Option(each.typed, **about)
     required = each.default is MISSING
-    several = list[str] if required else list[str] | None
+    text = bool if each.annotation is bool else list[str] if each.several else str
+    default = each.default if each.annotation is bool or each.default is None else str(each.default)
     return inspect.Parameter(
         each.field,
         _KEYWORD,
-        default=inspect.Parameter.empty if required else None if each.several else each.default,
-        annotation=Annotated[several if each.several else each.annotation, kind],
+        default=inspect.Parameter.empty if required else None if each.several else default,
+        annotation=Annotated[text if required or text is bool else text | None, kind],
     )

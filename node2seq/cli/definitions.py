@@ -1,4 +1,4 @@
-"""What a flag is, and how a command line is read where typer is not installed."""
+"""What a flag is, which value a text has as one, and how a command line is read without typer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from node2seq.errors import Node2SeqError
@@ -68,6 +69,36 @@ class Definition:
         """Whether it may be given more than once."""
         return typing.get_origin(self.annotation) is tuple
 
+    @property
+    def kind(self) -> Any:
+        """The type of a value that is given."""
+        return next((each for each in typing.get_args(self.annotation) if not self.several), self.annotation)
+
+    @property
+    def metavar(self) -> str | None:
+        """What stands for the value in the help, with the range of a number; None: what typer takes."""
+        if self.flag.positional or self.annotation is bool:
+            return self.flag.metavar
+        least, most = self.flag.least, self.flag.most
+        name = self.flag.metavar or f"<{'str' if self.several else self.kind.__name__.lower()}>"
+        ends = f" from {least:g}" if least is not None else ""
+        return name + ends + (f" to {most:g}" if most is not None else "")
+
+    def value(self, given: str | list[str] | bool) -> Any:
+        """The value that a text on the command line stands for."""
+        if isinstance(given, bool):
+            return given
+        if isinstance(given, list):
+            return tuple(given)
+        if self.kind in (str, Path):
+            return self.kind(given)
+        value = parse(given, self.kind, self.typed)
+        least, most = self.flag.least, self.flag.most
+        if (least is not None and value < least) or (most is not None and value > most):
+            ends = f"{least:g} or more" if most is None else f"a number from {least:g} to {most:g}"
+            raise Node2SeqError(f"{self.typed}={given}", "it is out of range", f"Give {ends}")
+        return value
+
 
 def definitions(cls: type) -> Iterator[Definition]:
     """The flags of a command in the order of their definition."""
@@ -93,17 +124,4 @@ def read(cls: type[T], arguments: Sequence[str], program: str) -> T:
             about |= {"action": "append"} if each.several else {}
         parser.add_argument(each.typed, **about)
     given = vars(parser.parse_intermixed_args(arguments))
-    return cls(**{each.field: _value(each, given[each.field]) for each in known if given[each.field]})
-
-
-def _value(each: Definition, given: str | list[str] | bool) -> Any:
-    if isinstance(given, bool):
-        return given
-    if isinstance(given, list):
-        return tuple(given)
-    value = parse(given, each.annotation, each.typed)
-    least, most = each.flag.least, each.flag.most
-    if (least is not None and value < least) or (most is not None and value > most):
-        ends = f"{least} or more" if most is None else f"a number from {least} to {most}"
-        raise Node2SeqError(f"{each.typed}={given}", "it is out of range", f"Give {ends}")
-    return value
+    return cls(**{each.field: each.value(given[each.field]) for each in known if given[each.field]})

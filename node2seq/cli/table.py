@@ -7,6 +7,17 @@ from typing import Any
 
 from rich.table import Table
 
+# So much of a name is shown in a table; names that begin alike may differ at the end.
+_WIDEST_NAME = 32
+
+
+def shortened(name: str, widest: int = _WIDEST_NAME) -> str:
+    """A name of a class or a node without its middle, if it is long."""
+    if len(name) <= widest:
+        return name
+    end = widest // 2
+    return f"{name[: widest - end - 1]}…{name[-end:]}"
+
 
 def make_table(
     header: Sequence[str],

@@ -246,8 +246,8 @@ def _open_study(trials: Trials, url: str | None) -> tuple[optuna.study.Study, bo
 class _Journal:
     """Optuna's record of a study, as it takes it from any backend.
 
-    Its own backend for files cannot be read any more after a write that was cut off, by a full disk or a kill;
-    and its own lock outlives a killed process, so that others wait for ever.
+    Its own files cannot be read any more after a write that was cut off, by a full disk or a kill; and its
+    own lock outlives a killed process, so that others wait for ever.
     """
 
     def __init__(self, file: Path, lock: Path) -> None:
