@@ -26,6 +26,8 @@ def explain(flags: ExplainFlags) -> None:
     """Explain a node and show it."""
     if flags.html is not None and flags.html.exists() and not flags.force:
         raise Node2SeqError(str(flags.html), "the file exists", "Give another name, or --force to replace it")
+    if flags.html is not None and not flags.html.absolute().parent.is_dir():
+        raise Node2SeqError(str(flags.html), "its folder does not exist", "Create it first")
     run = open_run(
         flags.run,
         device=flags.device,
@@ -85,16 +87,16 @@ def _prediction(run: ExplainedRun, found: Explanation) -> str:
     names = [shortened(name) for name in found.class_names]
     best = sorted(range(len(names)), key=lambda each: -found.probabilities[each])[:5]
     shares = ", ".join(f"{names[each]} {percent(found.probabilities[each], ' %')}" for each in best)
-    label, predicted = _label(run, found, found.node), names[found.predicted]
+    label, predicted = _label(run, found.node), names[found.predicted]
     known = "it is unlabelled" if label is None else f"in the files it is {label or 'none of the labels'}"
     if run.explainer.y.dim() > 1:
         return f"{predicted} is the most probable label, which is explained; {known} ({shares})"
     return f"{predicted} is predicted; {known} ({shares})"
 
 
-def _label(run: ExplainedRun, found: Explanation, node: int) -> str | None:
+def _label(run: ExplainedRun, node: int) -> str | None:
     """The class or the labels of a node in words; None where it is unlabelled."""
-    names = run.label_names(found, node)
+    names = run.label_names(node)
     return None if names is None else ", ".join(map(shortened, names))
 
 
@@ -114,7 +116,7 @@ def _cells(run: ExplainedRun, found: Explanation, neighbour: Neighbour) -> list[
     place = "rejected" if neighbour.position is None else str(neighbour.position + 1)
     cells = [place, escape(str(neighbour.name)) + (" (itself)" if neighbour.kind == "self" else "")]
     if found.predicted is not None:
-        label = _label(run, found, neighbour.node)
+        label = _label(run, neighbour.node)
         cells.append(escape(shortened(label or "–", _WIDEST_CLASS)))
     cells += [str(neighbour.hops), f"{neighbour.score:.3g}", f"{neighbour.contribution:+.3g}"]
     return [*cells, escape(_without(found, neighbour))]

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from node2seq.data.splits import labelled
+from node2seq.data.splits import REGRESSION, kind_of_labels, labelled
 from node2seq.data.tabular import first_few
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explainer import Explainer
-from node2seq.explain.explanation import Explanation
 from node2seq.runs.folder import RunFolder
 from node2seq.runs.graph import RunGraph, Say, open_again
 from node2seq.runs.inference import load_model
@@ -61,12 +60,13 @@ class ExplainedRun:
             )
         return self.numbers[name]
 
-    def label_names(self, found: Explanation, node: int) -> list[str] | None:
-        """The class or the labels of a node as the graph has them; None where it has none of either."""
-        y = self.explainer.y[node]
-        if found.predicted is None or not bool(labelled(y[None])[0]):
+    def label_names(self, node: int) -> list[str] | None:
+        """The class or the labels of a node as the graph has them; None where it is unlabelled."""
+        y, names = self.explainer.y, self.explainer.class_names
+        if kind_of_labels(y) == REGRESSION or not bool(labelled(y[node : node + 1])[0]):
             return None
-        return [found.class_names[each] for each in ([int(y)] if y.dim() == 0 else y.nonzero().view(-1))]
+        numbers = y[node].nonzero().view(-1) if y.dim() > 1 else y[node : node + 1]
+        return [str(number if names is None else names[number]) for number in numbers.tolist()]
 
     def label_of(self, node: int) -> int | None:
         """The class of a node as in :attr:`labels`; None for −1."""
