@@ -63,6 +63,18 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True)
 
 
+# So much of a name is shown in a table; names that begin alike may differ at the end.
+_WIDEST_NAME = 32
+
+
+def shortened(name: str, widest: int = _WIDEST_NAME) -> str:
+    """A name of a class or a node without its middle, if it is long."""
+    if len(name) <= widest:
+        return name
+    end = widest // 2
+    return f"{name[: widest - end - 1]}…{name[-end:]}"
+
+
 def make_table(
     header: Sequence[str],
     lines: Iterable[Sequence[str]],
@@ -129,6 +141,15 @@ class Command:
     def epilog(self) -> str:
         """The examples as the help shows them."""
         return "\n\n".join(["Examples:" if len(self.examples) > 1 else "Example:", *self.examples])
+
+    def read_and_execute(self, read_flags: Callable[[], Any]) -> int:
+        """Run the verb with the flags that were read; a wrong value is one sentence, whoever reads it."""
+        try:
+            flags = read_flags()
+        except Node2SeqError as error:
+            echo(f"Error: {error}", error=True)
+            return 2
+        return self.execute(flags)
 
     def execute(self, flags: Any) -> int:
         """Run the verb; what ends it early becomes a sentence on stderr and an exit status."""
@@ -283,12 +304,8 @@ def _run_bare(arguments: list[str], missing: str) -> int:
     if verb not in COMMANDS or not COMMANDS[verb].bare:
         echo(f"Error: {missing} is not installed. Run `pip install 'node2seq[cli]'`.", error=True)
         return 2
-    try:
-        flags = read(COMMANDS[verb].flags, arguments[1:], f"node2seq {verb}")
-    except Node2SeqError as error:
-        echo(f"Error: {error}", error=True)
-        return 2
-    return COMMANDS[verb].execute(flags)
+    command = COMMANDS[verb]
+    return command.read_and_execute(lambda: read(command.flags, arguments[1:], f"node2seq {verb}"))
 
 
 @cache
@@ -332,11 +349,11 @@ def _function(command: Command) -> Callable[..., None]:
     import typer
 
     known = list(definitions(command.flags))
-    several = [each.field for each in known if each.several]
 
     def call(**given: Any) -> None:
-        lists = {name: tuple(given[name] or ()) for name in several}
-        if status := command.execute(command.flags(**{**given, **lists})):
+        texts = [(each, given[each.field]) for each in known if given[each.field] is not None]
+        read_flags = lambda: command.flags(**{each.field: each.value(text) for each, text in texts})  # noqa: E731
+        if status := command.read_and_execute(read_flags):
             raise typer.Exit(status)
 
     parameters = [_parameter(each) for each in known]
@@ -347,22 +364,22 @@ def _function(command: Command) -> Callable[..., None]:
 
 
 def _parameter(each: Flag) -> inspect.Parameter:
+    """A flag as text, which this package reads itself: typer's messages do not name the value."""
     import typer
 
     about: dict[str, Any] = {
         "help": each.help,
         "show_default": each.shown,
-        "metavar": each.metavar,
-        "min": each.least,
-        "max": each.most,
+        "metavar": each.placeholder,
         "rich_help_panel": each.panel,
     }
     kind = typer.Argument(**about) if each.positional else typer.Option(each.typed, **about)
     required = each.default is MISSING
-    several = list[str] if required else list[str] | None
+    text = bool if each.annotation is bool else list[str] if each.several else str
+    default = each.default if each.annotation is bool or each.default is None else str(each.default)
     return inspect.Parameter(
         each.field,
         _KEYWORD,
-        default=inspect.Parameter.empty if required else None if each.several else each.default,
-        annotation=Annotated[several if each.several else each.annotation, kind],
+        default=inspect.Parameter.empty if required else None if each.several else default,
+        annotation=Annotated[text if required or text is bool else text | None, kind],
     )

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from torch_geometric.data import Data
 
-from node2seq.cli.commands import echo
+from node2seq.cli.commands import echo, shortened
 from node2seq.cli.flags import DataCheckFlags, DataConvertFlags, DataExportFlags, DataFetchFlags
-from node2seq.cli.settings import checked, number_or_word, source_of
+from node2seq.cli.settings import checked, number_or_word, source_of, standardized
 from node2seq.cli.show import LINE_SECONDS
 from node2seq.data import (
     Summary,
@@ -58,7 +58,7 @@ def export(flags: DataExportFlags) -> None:
 
 def check(flags: DataCheckFlags) -> None:
     """Read a graph and describe it."""
-    source = checked(source_of(flags))
+    source = standardized(checked(source_of(flags)), raw=False)  # as training reads it
     with _steps(quiet=flags.as_json) as say:
         data = read_source(source, say)
         say("summarising")
@@ -110,9 +110,9 @@ def _lines(summary: Summary, split: Mapping[str, int]) -> Iterator[str]:
     counts = sorted(summary.class_counts.items(), key=lambda item: -item[1])
     for name, count in counts[:_MOST_CLASSES_SHOWN]:
         share = 100 * count / max(summary.labelled, 1)
-        yield f"  {name:<16} {count} ({share:.1f} %)"
+        yield f"  {shortened(name):<16} {count} ({share:.1f} %)"
     if len(counts) > _MOST_CLASSES_SHOWN:
-        yield f"  and {len(counts) - _MOST_CLASSES_SHOWN} smaller ones"
+        yield f"  and {len(counts) - _MOST_CLASSES_SHOWN} more"
     if summary.homophily is not None:
         yield f"homophily          {summary.homophily:.3f} of the edges join nodes of one class"
     if split:

@@ -1,4 +1,4 @@
-"""What a flag is, and how a command line is read where typer is not installed."""
+"""What a flag is, which value a text has as one, and how a command line is read without typer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from node2seq.errors import Node2SeqError
@@ -54,6 +55,34 @@ class Flag:
         """Whether it may be given more than once."""
         return typing.get_origin(self.annotation) is tuple
 
+    @property
+    def kind(self) -> Any:
+        """The type of a value that is given."""
+        return next((each for each in typing.get_args(self.annotation) if not self.several), self.annotation)
+
+    @property
+    def placeholder(self) -> str | None:
+        """What stands for the value in the help, with the range of a number; None: what typer takes."""
+        if self.positional or self.annotation is bool:
+            return self.metavar
+        name = self.metavar or f"<{'str' if self.several else self.kind.__name__.lower()}>"
+        ends = f" from {self.least:g}" if self.least is not None else ""
+        return name + ends + (f" to {self.most:g}" if self.most is not None else "")
+
+    def value(self, given: str | list[str] | bool) -> Any:
+        """The value that a text on the command line stands for."""
+        if isinstance(given, bool):
+            return given
+        if isinstance(given, list):
+            return tuple(given)
+        if self.kind in (str, Path):
+            return self.kind(given)
+        value, least, most = parse(given, self.kind, self.typed), self.least, self.most
+        if (least is not None and value < least) or (most is not None and value > most):
+            ends = f"{least:g} or more" if most is None else f"a number from {least:g} to {most:g}"
+            raise Node2SeqError(f"{self.typed}={given}", "it is out of range", f"Give {ends}")
+        return value
+
 
 def flag(default: Any, help: str, name: str | None = None, **about: Any) -> Any:
     """Return a dataclass field that is a flag; without a default (``...``) it has to be given."""
@@ -80,21 +109,8 @@ def read(cls: type[T], arguments: Sequence[str], program: str) -> T:
         elif each.positional:
             about["nargs"] = "*" if each.several else None if each.default is MISSING else "?"
         else:
-            about |= {"dest": each.field, "required": each.default is MISSING, "metavar": each.metavar}
+            about |= {"dest": each.field, "required": each.default is MISSING, "metavar": each.placeholder}
             about |= {"action": "append"} if each.several else {}
         parser.add_argument(each.typed, **about)
     given = vars(parser.parse_intermixed_args(arguments))
-    return cls(**{each.field: _value(each, given[each.field]) for each in known if given[each.field]})
-
-
-def _value(each: Flag, given: str | list[str] | bool) -> Any:
-    if isinstance(given, bool):
-        return given
-    if isinstance(given, list):
-        return tuple(given)
-    value = parse(given, each.annotation, each.typed)
-    least, most = each.least, each.most
-    if (least is not None and value < least) or (most is not None and value > most):
-        ends = f"{least} or more" if most is None else f"a number from {least} to {most}"
-        raise Node2SeqError(f"{each.typed}={given}", "it is out of range", f"Give {ends}")
-    return value
+    return cls(**{each.field: each.value(given[each.field]) for each in known if given[each.field]})

@@ -7,7 +7,7 @@ import json
 from rich.console import Console
 from rich.markup import escape
 
-from node2seq.cli.commands import echo, make_table, print_line, step_teller
+from node2seq.cli.commands import echo, make_table, print_line, shortened, step_teller
 from node2seq.cli.flags import ExplainFlags, ExploreFlags
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
@@ -17,11 +17,16 @@ from node2seq.explain.view import Viewer, full_view
 from node2seq.reporting.document import percent
 from node2seq.storage import write_bytes
 
+# Of a class's name, beside six other columns.
+_WIDEST_CLASS = 16
+
 
 def explain(flags: ExplainFlags) -> None:
     """Explain a node and show it."""
     if flags.html is not None and flags.html.exists() and not flags.force:
         raise Node2SeqError(str(flags.html), "the file exists", "Give another name, or --force to replace it")
+    if flags.html is not None and not flags.html.absolute().parent.is_dir():
+        raise Node2SeqError(str(flags.html), "its folder does not exist", "Create it first")
     run = open_run(
         flags.run,
         device=flags.device,
@@ -78,16 +83,26 @@ def _prediction(run: ExplainedRun, found: Explanation) -> str:
     if found.predicted is None:
         known = "" if found.label is None else f"; in the files it is {found.label:g}"
         return f"{found.probabilities[0]:g} is predicted{known}"
-    names = found.class_names
+    names = [shortened(name) for name in found.class_names]
     best = sorted(range(len(names)), key=lambda each: -found.probabilities[each])[:5]
     shares = ", ".join(f"{names[each]} {percent(found.probabilities[each], ' %')}" for each in best)
-    label = run.label_of(found.node)
-    known = "it is unlabelled" if label is None else f"in the files it is {names[label]}"
-    return f"{names[found.predicted]} is predicted; {known} ({shares})"
+    label, predicted = _label(run, found.node), names[found.predicted]
+    known = "it is unlabelled" if label is None else f"in the files it is {label or 'none of the labels'}"
+    if run.explainer.y.dim() > 1:
+        return f"{predicted} is the most probable label, which is explained; {known} ({shares})"
+    return f"{predicted} is predicted; {known} ({shares})"
+
+
+def _label(run: ExplainedRun, node: int) -> str | None:
+    """The class or the labels of a node in words; None where it is unlabelled."""
+    names = run.label_names(node)
+    return None if names is None else ", ".join(map(shortened, names))
 
 
 def _title(layer: Layer, found: Explanation) -> str:
-    score = "the number" if found.predicted is None else f"the score of {found.class_names[found.predicted]}"
+    score = "the number"
+    if found.predicted is not None:
+        score = f"the score of {shortened(found.class_names[found.predicted])}"
     head = f", head {layer.head}" if layer.head else ""
     return (
         f"Layer {layer.name}{head}, readout {layer.readout}, {layer.kernel_size} taps: adds "
@@ -100,8 +115,8 @@ def _cells(run: ExplainedRun, found: Explanation, neighbour: Neighbour) -> list[
     place = "rejected" if neighbour.position is None else str(neighbour.position + 1)
     cells = [place, escape(str(neighbour.name)) + (" (itself)" if neighbour.kind == "self" else "")]
     if found.predicted is not None:
-        label = run.label_of(neighbour.node)
-        cells.append("–" if label is None else escape(found.class_names[label]))
+        label = _label(run, neighbour.node)
+        cells.append(escape(shortened(label or "–", _WIDEST_CLASS)))
     cells += [str(neighbour.hops), f"{neighbour.score:.3g}", f"{neighbour.contribution:+.3g}"]
     return [*cells, escape(_without(found, neighbour))]
 
@@ -114,4 +129,4 @@ def _without(found: Explanation, neighbour: Neighbour) -> str:
     if other.predicted is None:
         return f"{other.probabilities[0]:g} ({other.change:+.3g})"
     probability = percent(other.probabilities[other.predicted], " %")
-    return f"{found.class_names[other.predicted]} {probability}"
+    return f"{shortened(found.class_names[other.predicted], _WIDEST_CLASS)} {probability}"

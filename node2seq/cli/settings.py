@@ -20,6 +20,7 @@ from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.train.batches import DEFAULT_BATCH_SIZE, hops_of_options
 from node2seq.train.metrics import METRIC_TITLES
+from node2seq.train.minibatch import fanout_for_store
 from node2seq.train.settings import BatchSettings, option_types, parse_setting
 
 _READING = (
@@ -205,22 +206,19 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     own = _recipe(variant, model, source.name, sizes, values)
     # What is compared is chosen by the same metric.
     shared = usual | normalize | {"metric": own["settings"].metric} | flags
+    batches = _batches(given, file, own, on_disk)
     baseline, compared = None, _first(given.baseline, file.baseline)
     if compared:
         shared = options_for_order(compared, source.carried) | shared
         second = _recipe(variant, compared, source.name, sizes, shared)
-        batches = _batches(given, file, second, on_disk, is_baseline=True)
-        baseline = RunConfig(**common, **second, batches=batches)
-    return RunConfig(**common, **own, baseline=baseline, batches=_batches(given, file, own, on_disk))
+        baseline = RunConfig(**common, **second, batches=_baseline_batches(batches, file, second))
+    return RunConfig(**common, **own, baseline=baseline, batches=batches)
 
 
 def _batches(
-    given: TrainFlags, file: RecipeFile, run: Mapping[str, Any], on_disk: bool, *, is_baseline: bool = False
+    given: TrainFlags, file: RecipeFile, run: Mapping[str, Any], on_disk: bool
 ) -> BatchSettings | None:
-    """The mini-batches that flags or file or a graph on disk ask for; none for a baseline without neighbours.
-
-    A baseline that reads more or fewer hops takes the same fanout as far as it goes, then its last number.
-    """
+    """The mini-batches that flags or file or a graph on disk ask for."""
     usual_size = DEFAULT_BATCH_SIZE if on_disk else None
     batch_size = _first(given.batch_size, file.batches.batch_size, usual_size)
     for name in ("fanout", "workers"):
@@ -233,19 +231,33 @@ def _batches(
             )
     if batch_size is None:
         return None
-    hops = hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
+    hops = _hops(run)
     asked = None if given.fanout is None else parse(given.fanout, tuple[int, ...], "--fanout")
-    fanout = _first(asked, file.batches.fanout)
+    fanout = _first(asked, file.batches.fanout, fanout_for_store(hops) if on_disk and hops else None)
     if fanout is not None:
         fanout = (fanout,) * max(hops, 1) if isinstance(fanout, int) else check_fanout(fanout)
-    if is_baseline:
-        if not hops:
-            return None
-        fanout = fanout and (*fanout, *fanout[-1:] * hops)[:hops]
     # A rate from the command line is meant for these batches, one of a recipe or a search for the full batch.
-    names = () if is_baseline else (text.partition("=")[0].strip() for text in given.assignments)
+    names = (text.partition("=")[0].strip() for text in given.assignments)
     scale_lr = _first(False if "lr" in names else None, file.batches.scale_lr, True)
     return BatchSettings(batch_size, fanout, _first(given.workers, file.batches.workers, 0), scale_lr)
+
+
+def _baseline_batches(
+    own: BatchSettings | None, file: RecipeFile, run: Mapping[str, Any]
+) -> BatchSettings | None:
+    """The same mini-batches for a baseline; none for one without neighbours.
+
+    One that reads more or fewer hops takes the same fanout as far as it goes, then its last number.
+    """
+    if own is None or not (hops := _hops(run)):
+        return None
+    fanout = own.fanout and (*own.fanout, *own.fanout[-1:] * hops)[:hops]
+    return replace(own, fanout=fanout, scale_lr=_first(file.batches.scale_lr, True))
+
+
+def _hops(run: Mapping[str, Any]) -> int:
+    """How many hops the network of a run reads."""
+    return hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
 
 
 def checked_metric(name: str) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,12 @@ _THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
 # 3,14 and 2.500.000,75 as others write them, and 2.500 beside those.
 _DECIMAL_COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
 _THOUSANDS_BY_POINTS = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d+)?\s*$"
+_DAY = 24 * 3600
+# Python has dates within so many seconds of 1970, and a few more.
+_LAST_YEAR = 1900 * 365 * _DAY
 #: The square of a larger number is infinite in 32 bits.
 LARGEST = math.sqrt(float(np.finfo(np.float32).max))
+_TOO_LARGE = ("is too large to compute with in 32 bits", "Correct it, or scale the column")
 Encoding = list[dict[str, Any]]
 
 
@@ -108,14 +113,22 @@ def described_columns(encoding: Encoding) -> dict[str, str]:
                 names = column["categories"]
                 about += f", {len(names)} values: {first_few(names)}" if names else ", no values"
             elif "scale" in column:
-                about += (
-                    f", standardised ({column['shift']:.4g} subtracted, divided by {column['scale']:.4g})"
-                )
+                shift, scale = _shown(column["shift"], kind), _shown(column["scale"])
+                scale = f"{_shown(column['scale'] / _DAY)} days" if kind == "time" else scale
+                about += f", standardised ({shift} subtracted, divided by {scale})"
             if column["fill"] is not None:
-                value = "no category" if kind == "category" else f"{column['fill']:.4g}"
-                about += f"; missing cells: {value}"
+                about += f"; missing cells get {_shown(column['fill'], kind)}"
             found[column["name"]] = about
     return found
+
+
+def _shown(value: Any, kind: str = "number") -> str:
+    """A fill value or a part of a scale for people to read: seconds since 1970 are a date."""
+    if kind == "category":
+        return "no category"
+    if kind == "time" and abs(value) < _LAST_YEAR:
+        return (datetime(1970, 1, 1) + timedelta(seconds=value)).date().isoformat()
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def encoded_columns(encoding: Encoding) -> list[str]:
@@ -288,14 +301,8 @@ def _decimal_comma_in(text: pl.Series) -> str | None:
 
 def _scale(numbers: pl.Series, title: str) -> tuple[float, float]:
     """The shift and the scale of a column; a number beside which all others vanish is an error."""
-    row = numbers.abs().fill_null(0.0).arg_max() or 0
-    largest = numbers[row] if len(numbers) else None
-    if largest is not None and math.isfinite(largest) and abs(largest) > LARGEST:
-        raise Node2SeqError(
-            title,
-            f"column {numbers.name!r}: {largest} in row {row + 1} is too large to compute with in 32 bits",
-            "Correct it, or scale the column",
-        )
+    is_small = numbers.abs().fill_null(0.0).to_numpy() <= LARGEST
+    check_cells(is_small, title, numbers.name, numbers.__getitem__, *_TOO_LARGE)
     return scale_of(numbers.drop_nulls().to_numpy())
 
 
@@ -323,8 +330,7 @@ def _numbers(
     values = (numbers if value is None else numbers.fill_null(value)).to_numpy()
     with np.errstate(over="ignore"):
         narrow = ((values - column.get("shift", 0.0)) / column.get("scale", 1.0)).astype(np.float32)
-    wrong = ("is not a finite 32-bit number", "Correct it, or scale the column")
-    check_cells(np.isfinite(narrow), title, numbers.name, values.__getitem__, *wrong)
+    check_cells(np.isfinite(narrow), title, numbers.name, values.__getitem__, *_TOO_LARGE)
     return narrow
 
 

@@ -316,13 +316,22 @@ def _edge_numbers(
     return torch.from_numpy(numbers), ids
 
 
+def _as_number(name: str) -> float | str:
+    """An id as a number, if it is one."""
+    try:
+        return float(name)
+    except ValueError:
+        return name
+
+
 def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
     unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
     names = pl.concat(unknown).unique(maintain_order=True).to_list()
     which = subject(names, "id {} is", "{} ids ({}) are")
-    # Other tools make 7.0 of 7 where a column has gaps.
-    other = names[0].removesuffix(".0") if names[0].endswith(".0") else f"{names[0]}.0"
-    if other in ids:
+    # Other tools make 7.0 of 7 where a column has gaps, and 7 of 007.
+    numbers = {_as_number(name): name for name in ids}
+    other = numbers.get(_as_number(names[0]))
+    if other is not None:
         return Node2SeqError(
             edges.title,
             f"{which} not in {where}, where {names[0]!r} is written {other!r}",

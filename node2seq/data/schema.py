@@ -15,7 +15,7 @@ from torch import Tensor
 
 from node2seq.data.encoding import Encoding, choose_encoding, described_columns, encode, encoded_columns
 from node2seq.data.graph import STRUCTURAL, structural_features
-from node2seq.data.labels import Labels
+from node2seq.data.labels import PART_OF, Labels
 from node2seq.data.splits import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS
 from node2seq.data.tabular import (
     LazyTable,
@@ -333,9 +333,25 @@ def read_nodes(
         if unused:
             notes.append(f"columns of {table.title} not used in training are ignored: {first_few(unused)}")
     frame = table.read([*roles, *features])
+    if schema is None and options.split is None and time is None:
+        notes += [
+            f"column {name!r} holds the parts of a split and is read as a feature; to split by it, give "
+            f"--split {name}"
+            for name in features
+            if _is_split(frame[name])
+        ]
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
     return NodeTable(table.title, frame, node_id, labels, options.split, time)
+
+
+def _is_split(column: pl.Series) -> bool:
+    """Whether a column names the parts of a split: at least train and another one, and nothing else."""
+    if column.dtype != pl.String:
+        return False
+    words = set(column.drop_nulls().str.strip_chars().str.to_lowercase().unique()) - {""}
+    parts = {PART_OF.get(word) for word in words}
+    return None not in parts and "train" in parts and len(parts) > 1
 
 
 def _label_columns(table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None) -> list[str]:

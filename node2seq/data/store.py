@@ -289,22 +289,20 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             "Update with `pip install --upgrade node2seq`, or convert the files again",
         )
     try:
-        for entry in manifest["arrays"].values():
-            file, size = (
-                path / entry["file"],
-                np.dtype(entry["dtype"]).itemsize * int(np.prod(entry["shape"])),
-            )
-            if not file.is_file():
-                raise _damaged(file, "the file is missing")
-            if (found := file.stat().st_size) != size:
-                raise _damaged(file, f"it has {found} bytes, and the manifest of the store says {size}")
+        sizes = {
+            path / entry["file"]: np.dtype(entry["dtype"]).itemsize * int(np.prod(entry["shape"]))
+            for entry in manifest["arrays"].values()
+        }
         _ = manifest["nodes"], manifest["edges"], manifest["sha256"], manifest["schema"]["columns"]["label"]
-    except Node2SeqError:  # which is a ValueError, and says what is wrong already
-        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Node2SeqError(
             str(path / MANIFEST), f"parts of it are missing or wrong ({error})", "Convert the files again"
         ) from error
+    for file, size in sizes.items():
+        if not file.is_file():
+            raise _damaged(file, "the file is missing")
+        if (found := file.stat().st_size) != size:
+            raise _damaged(file, f"it has {found} bytes, and the manifest of the store says {size}")
     return manifest
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import csv
+import difflib
 import gzip
 import io
 import json
@@ -410,10 +411,13 @@ def find_column(table: LazyTable, role: str, given: str | None) -> str:
 def missing_column(table: LazyTable, role: str, name: str) -> Node2SeqError:
     """The error for a column that the table does not have; it lists the columns there are."""
     shown = quoted(table.names[:8]) + (f" and {len(table.names) - 8} more" if len(table.names) > 8 else "")
+    known = {normalized_name(other): other for other in table.names}
+    near = difflib.get_close_matches(normalized_name(name), known, n=1, cutoff=0.75)
+    meant = f"; perhaps {known[near[0]]!r} was meant" if near else ""
     return Node2SeqError(
         table.title,
-        f"no column {name!r} for the {role}; its columns are {shown}",
-        f"Say which it is with {role}=NAME (--{_FLAGS.get(role, role.replace('_', '-'))} NAME)",
+        f"it has no column {name!r}; its columns are {shown}",
+        f"Name another one with {role}=NAME (--{_FLAGS.get(role, role.replace('_', '-'))} NAME){meant}",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from node2seq.data.splits import REGRESSION, kind_of_labels, labelled
 from node2seq.data.tabular import first_few
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explainer import Explainer
@@ -58,6 +59,14 @@ class ExplainedRun:
                 f"Give one of its {len(known)} ids, such as {first_few(known)}",
             )
         return self.numbers[name]
+
+    def label_names(self, node: int) -> list[str] | None:
+        """The class or the labels of a node as the graph has them; None where it is unlabelled."""
+        y, names = self.explainer.y, self.explainer.class_names
+        if kind_of_labels(y) == REGRESSION or not bool(labelled(y[node : node + 1])[0]):
+            return None
+        numbers = y[node].nonzero().view(-1) if y.dim() > 1 else y[node : node + 1]
+        return [str(number if names is None else names[number]) for number in numbers.tolist()]
 
     def label_of(self, node: int) -> int | None:
         """The class of a node as in :attr:`labels`; None for −1."""

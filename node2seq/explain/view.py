@@ -39,10 +39,14 @@ Part = Literal["all", "train", "val", "test"]
 
 @dataclass(frozen=True)
 class NodeLine:
-    """A node in a list. Classes are numbers; ``sure`` is the probability of the predicted one."""
+    """A node in a list. Classes are numbers; ``sure`` is the probability of the predicted one.
+
+    ``labels`` are the names of its class or of several labels; None where it is unlabelled.
+    """
 
     name: str
     label: int | None
+    labels: list[str] | None
     predicted: int | None
     sure: float
     part: str
@@ -233,6 +237,7 @@ class Viewer:
         return NodeLine(
             name=self._names[node],
             label=self.run.label_of(node),
+            labels=self.run.label_names(node),
             predicted=int(predicted[node]) if predicted[node] >= 0 else None,
             sure=float(sure[node]),
             part=str(self._parts[node]),

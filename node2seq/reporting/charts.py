@@ -126,7 +126,10 @@ def bar_chart(
 
 
 def heat_maps(matrices: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> str:
-    """Matrices on one scale as HTML, each with its title: strong values are dark, the sign is the colour."""
+    """Matrices on one scale as HTML, each with its title: strong values are dark, the sign is the colour.
+
+    The colours are those of the page that explains a prediction.
+    """
     largest = max((abs(value) for _, rows in matrices for row in rows for value in row), default=0.0) or 1.0
     drawn = []
     for title, rows in matrices:
@@ -140,9 +143,9 @@ def heat_maps(matrices: Sequence[tuple[str, Sequence[Sequence[float]]]]) -> str:
         chart = _Chart(title, 112, 112)
         for (positive, level), path in sorted(cells.items()):
             opacity = f"{(level / levels) ** 0.8:.2f}"
-            chart.add("path", f"fill c{0 if positive else 1}", d=path, **{"fill-opacity": opacity})
+            chart.add("path", f"fill c{1 if positive else 0}", d=path, **{"fill-opacity": opacity})
         drawn.append(f"<div><span>{escape(title)}</span>{chart.svg(fixed=True)}</div>")
-    keys = [("c0", f"positive, {largest:.2g} at most"), ("c1", "negative")]
+    keys = [("c1", f"positive, {largest:.2g} at most"), ("c0", "negative")]
     return _legend(keys) + f'<div class="maps">{"".join(drawn)}</div>'
 
 

@@ -251,9 +251,9 @@ class RunFolder:
     @cached_property
     def task(self) -> Task:
         """What is predicted; of numbers, with the scale of the training nodes."""
-        schema = self.config["graph"].get("schema") or {}
+        schema, loss = self.config["graph"].get("schema") or {}, self.run.settings.loss
         try:
-            return task_from(schema.get("target"), self.run.settings.loss)
+            return task_from(schema.get("target"), loss)
         except (KeyError, TypeError, ValueError) as error:
             raise Node2SeqError(
                 f"{self.config_file}: target",

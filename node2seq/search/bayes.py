@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from filelock import FileLock
-
 from node2seq.errors import Node2SeqError
 from node2seq.search.evaluate import Evaluator
 from node2seq.search.settings import SearchSettings
 from node2seq.search.sharing import FolderWorkers, OthersFinish, StudyWorkers, Workers, lost_trials
 from node2seq.search.space import Choice, Range, Settings
 from node2seq.search.trials import Trial, Trials
+from node2seq.storage import JsonLines, hold
 
 if TYPE_CHECKING:
     import optuna
@@ -229,10 +228,8 @@ def _open_study(trials: Trials, url: str | None) -> tuple[optuna.study.Study, bo
     # One database may hold many searches.
     name = "node2seq" if url is None else f"node2seq {trials.digest[:16]}"
     if url is None:
-        file, lock = journal_files(trials.path)
-        # Optuna's own lock outlives a killed process, and in a relative folder others wait for it for ever.
-        backend = optuna.storages.journal.JournalFileBackend(str(file), lock_obj=FileLock(lock))
-        storage = optuna.storages.JournalStorage(backend)
+        journal: Any = _Journal(*journal_files(trials.path))
+        storage = optuna.storages.JournalStorage(journal)
     else:
         storage = _open_database(url)
 
@@ -244,6 +241,31 @@ def _open_study(trials: Trials, url: str | None) -> tuple[optuna.study.Study, bo
     study, is_new = open_study(name)
     folder = FolderWorkers(trials.path.parent)
     return study, is_new, folder if url is None else StudyWorkers(study, open_study)
+
+
+class _Journal:
+    """Optuna's record of a study, as it takes it from any backend.
+
+    Its own files cannot be read any more after a write that was cut off, by a full disk or a kill; and its
+    own lock outlives a killed process, so that others wait for ever.
+    """
+
+    def __init__(self, file: Path, lock: Path) -> None:
+        self._lines, self._lock = JsonLines(file), lock
+        self._logs: list[dict[str, Any]] = []
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        """The entries from this one on, by whichever process."""
+        found, from_start = self._lines.refresh()
+        if from_start:
+            self._logs = []
+        self._logs += found
+        return self._logs[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add entries, all or none."""
+        with hold(self._lock, wait=True):
+            self._lines.append(logs)
 
 
 def _open_database(url: str, attempts: int = 3) -> Any:
@@ -275,7 +297,6 @@ def import_optuna() -> Any:
     """Optuna, or an error that says how to get it."""
     try:
         import optuna
-        import optuna.storages.journal
     except ImportError as error:
         raise Node2SeqError(
             "the sampler bayes",

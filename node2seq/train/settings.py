@@ -20,6 +20,10 @@ OptimizerName = Literal["adam", "nadam"]
 _LEAST_OF_LR = 0.1
 
 
+# They are counted in 32 bits on some devices.
+_MOST_EPOCHS = 2**31 - 1
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """How a model is trained.
@@ -76,7 +80,13 @@ class TrainSettings:
         more = "Give 1 or more"
         rules = [
             ("epochs", self.epochs >= 1, "training needs at least one epoch", more),
-            ("lr", math.isfinite(self.lr) and self.lr > 0, "the learning rate must be positive", "Try 0.01"),
+            ("epochs", self.epochs <= _MOST_EPOCHS, "it is too large", f"Give at most {_MOST_EPOCHS:,}"),
+            (
+                "lr",
+                math.isfinite(self.lr) and self.lr > 0,
+                "the learning rate must be positive and finite",
+                "Try 0.01",
+            ),
             (
                 "patience",
                 self.patience is None or self.patience >= 1,

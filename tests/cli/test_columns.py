@@ -69,9 +69,10 @@ def test_data_check_lists_the_columns_the_split_and_what_is_predicted(cli, files
     for line in (
         "columns            id: id of the node",
         "kind: to predict, as a class",
-        "amount: number; missing cells: 0",
-        "since: date or time, standardised",
-        "town: category, 2 values: 'Oslo', 'Rome'; missing cells: no category",
+        "amount: number, standardised (",
+        "since: date or time, standardised (20",
+        " days)",
+        "town: category, 2 values: 'Oslo', 'Rome'; missing cells get no category",
         "name: not used",
         "split              175 nodes to train, 59 to validate, 60 to test",
     ):
@@ -170,3 +171,27 @@ def test_a_word_that_was_a_category_in_a_run_stays_one(cli, files):
     Path("run/config.json").write_text(json.dumps(config))
     done = cli("evaluate", "run", "--json")
     assert done.status == 0, done.err
+
+
+def test_a_column_of_the_parts_of_a_split_is_not_a_feature_in_silence(cli, files):
+    frame = polars.read_csv("nodes.csv", separator=";")
+    parts = polars.Series("part", [("Train", "valid", "test", None)[i % 4] for i in range(COUNT)])
+    frame.with_columns(parts).write_csv("nodes.csv")
+    note = "column 'part' holds the parts of a split and is read as a feature; to split by it, give --split"
+    assert note in cli(*CHECK).out
+    split = cli(*CHECK, "--split", "part")
+    assert note not in split.out
+    assert "part: split" in split.out
+    frame.with_columns(part=polars.lit("train")).write_csv("nodes.csv")
+    assert "parts of a split" not in cli(*CHECK).out
+
+
+def test_data_check_fits_a_terminal_with_long_names_of_classes(cli, files):
+    frame = polars.read_csv("nodes.csv", separator=";")
+    names = [
+        f"Department of Agricultural Affairs and the Forests, section {i % 20:02d}" for i in range(COUNT)
+    ]
+    frame.with_columns(kind=polars.Series(names)).write_csv("nodes.csv")
+    lines = cli(*CHECK).out.splitlines()
+    assert "  Department of A…ests, section 00 15 (5.0 %)" in lines
+    assert "  and 8 more" in lines

@@ -109,3 +109,9 @@ def test_an_unknown_node_and_a_model_without_an_order(cli, run: Path):
     done = cli("explain", "gcn", "--node", "1")
     assert done.status == 2
     assert "it has no Node2Seq layer" in done.err
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_run_is_opened(cli):
+    done = cli("explain", "nowhere", "--node", "cid", "--html", "missing/page.html")
+    assert done.status == 2
+    assert done.err == "Error: missing/page.html: its folder does not exist. Create it first.\n"

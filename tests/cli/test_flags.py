@@ -40,10 +40,14 @@ def test_both_readers_read_the_same(verb: str, arguments: list[str], monkeypatch
         (["--runs", "x"], "--runs='x': it should be a whole number. Give a value of that kind."),
     ],
 )
-def test_the_plain_reader_checks_values(arguments: list[str], message: str):
+def test_both_readers_name_a_wrong_value(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
     with pytest.raises(Node2SeqError) as caught:
         read(COMMANDS["reproduce"].flags, arguments, "node2seq reproduce")
     assert str(caught.value) == message
+    assert app(["reproduce", *arguments], standalone_mode=False) == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
 
 
 def test_the_plain_reader_refuses_unknown_flags(capsys: pytest.CaptureFixture[str]):

@@ -98,6 +98,11 @@ def test_a_separator_gives_the_same_labels(cli, people):
     assert done["metrics"]["test"]["micro_f1"] > done["micro_f1_of_the_same_labels"]["test"]
     checked = cli("data", "check", *files, "--json").json
     assert (checked["task"], checked["classes"], checked["labelled"]) == ("multi-label", 3, 145)
+    cells = dict(polars.read_csv("joined.csv").select("id", "topics").iter_rows())
+    node = next(name for name, topics in cells.items() if topics is not None and ";" in topics)
+    told = cli("explain", "run", "--node", str(node)).out.splitlines()[0]
+    assert f"in the files it is {', '.join(sorted(cells[node].split(';')))} (" in told
+    assert "is the most probable label, which is explained" in told
     # A new graph is read as the one of the training was, with and without labels.
     new = ("--edges", "edges.csv", "--nodes", "joined.csv")
     assert cli("predict", "run", "--out", "own.csv").status == 0
@@ -142,7 +147,7 @@ def test_settings_are_searched_by_micro_f1(cli, people):
     ("given", "message"),
     [
         (("--label", "art,x0"), "column 'x0': "),
-        (("--label", "art,dance"), "no column 'dance' for the label"),
+        (("--label", "art,dance"), "it has no column 'dance'; its columns are"),
         (("--label", "art,music", "--task", "regression"), "several columns are several labels"),
         (("--label", "art", "--task", "multi-label"), "it is not said what separates the labels in a cell"),
         (("--label", "art,music,sport", "--metric", "roc-auc"), "Choose one of micro-f1, macro-f1, accuracy"),

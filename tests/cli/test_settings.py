@@ -228,3 +228,16 @@ def test_a_file_can_ask_for_mini_batches(tmp_path: Path):
     file.write_text("[batches]\nbatch = 4\n")
     with pytest.raises(Node2SeqError, match="batches: batch: there is no such setting"):
         read_file(given)
+
+
+def test_a_baseline_on_a_store_samples_as_the_model_does(tmp_path: Path):
+    flags = TrainFlags(store=tmp_path, baseline="gcn", assignments=("num_layers=4",))
+    config = make_config(flags, RecipeFile())
+    assert config.batches is not None
+    assert config.baseline is not None
+    assert config.baseline.batches is not None
+    assert config.batches.fanout == (3, 3, 3, 3)
+    assert config.baseline.batches.fanout == (3, 3)
+    alone = make_config(replace(flags, model="mlp", assignments=()), RecipeFile())
+    assert alone.batches is not None
+    assert alone.batches.fanout is None

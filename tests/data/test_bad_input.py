@@ -114,28 +114,32 @@ CASES = [
     Case("a column twice", "nodes.csv: column 'age' occurs more than once. Give each its own name.",
          nodes=NODES.replace(b"label", b"age")),
     # Columns.
-    Case("no source column", "edges.csv: no column 'source' for the source; its columns are 'p', 'q'. "
-         "Say which it is with source=NAME (--source NAME).", edges=b"p,q\na,b\n"),
-    Case("no target column", "edges.csv: no column 'target' for the target; its columns are 'source', 'q'. "
-         "Say which it is with target=NAME (--target NAME).", edges=b"source,q\na,b\n"),
+    Case("no source column", "edges.csv: it has no column 'source'; its columns are 'p', 'q'. "
+         "Name another one with source=NAME (--source NAME).", edges=b"p,q\na,b\n"),
+    Case("no target column", "edges.csv: it has no column 'target'; its columns are 'source', 'q'. "
+         "Name another one with target=NAME (--target NAME).", edges=b"source,q\na,b\n"),
     Case("two source columns", "edges.csv: columns 'Source', 'SOURCE' could each be the source. "
          "Say which with source=NAME (--source NAME).", edges=b"Source,SOURCE,target\na,b,c\n"),
     Case("one column for both ends", "edges.csv: 'source' is named as source and as target. Name two columns.",
          target="source"),
-    Case("no id column", "nodes.csv: no column 'id' for the id; its columns are 'i', 'age', 'label'. "
-         "Say which it is with id=NAME (--id NAME).", nodes=NODES.replace(b"id,", b"i,", 1)),
-    Case("a label column absent", "nodes.csv: no column 'kind' for the label; its columns are 'id', 'age', 'label'. "
-         "Say which it is with label=NAME (--label NAME).", label="kind"),
-    Case("a split column absent", "nodes.csv: no column 'part' for the split; its columns are 'id', 'age', 'label'. "
-         "Say which it is with split=NAME (--split NAME).", split="part"),
-    Case("a feature column absent", "nodes.csv: no column 'size' for the features; its columns are 'id', 'age', "
-         "'label'. Say which it is with features=NAME (--feature NAME).", features=["size"]),
+    Case("no id column", "nodes.csv: it has no column 'id'; its columns are 'i', 'age', 'label'. "
+         "Name another one with id=NAME (--id NAME).", nodes=NODES.replace(b"id,", b"i,", 1)),
+    Case("a label column absent", "nodes.csv: it has no column 'kind'; its columns are 'id', 'age', 'label'. "
+         "Name another one with label=NAME (--label NAME).", label="kind"),
+    Case("a split column absent", "nodes.csv: it has no column 'part'; its columns are 'id', 'age', 'label'. "
+         "Name another one with split=NAME (--split NAME).", split="part"),
+    Case("a feature column absent", "nodes.csv: it has no column 'size'; its columns are 'id', 'age', "
+         "'label'. Name another one with features=NAME (--feature NAME).", features=["size"]),
     Case("the label as a feature", "features=label: it is the column of the id, the label or the split. Leave it out.",
          features=["label"]),
     Case("one column as id and label", "nodes.csv: one column cannot be two of 'id', 'id'. Name others.", label="id"),
     Case("a label without nodes", "label 'label': labels come from a table of nodes. Give one with nodes (--nodes FILE).",
          nodes_name=""),
     # Ids.
+    Case("a label column with a capital letter", "nodes.csv: it has no column 'Label'; its columns are 'id', 'age', 'label'. "
+         "Name another one with label=NAME (--label NAME); perhaps 'label' was meant.", label="Label"),
+    Case("ids with leading zeros", "edges.csv: id '07' is not in nodes.csv, where '07' is written '7'. "
+         "Write the ids alike in both files.", edges=EDGES + b"a,07\n", nodes=NODES + b"7,5,x\n"),
     Case("unknown ids in edges", "edges.csv: 4 ids ('z1', 'z3', 'z2' …) are not in nodes.csv. "
          "Add these nodes, or remove their edges.", edges=EDGES + b"z1,z2\nz3,z4\n"),
     Case("one unknown id", "edges.csv: id 'z' is not in nodes.csv. Add these nodes, or remove their edges.",
@@ -166,9 +170,9 @@ CASES = [
     Case("NaN", "nodes.csv: column 'age': 2 cells are missing, the first in row 2. Fill them with fill="
          "'mean' or a number (--fill mean), or leave the column out (--ignore).",
          nodes=NODES.replace(b"2", b"NaN").replace(b"3", b"nan")),
-    Case("infinity", "nodes.csv: column 'age': inf in row 3 is not a finite 32-bit number. "
+    Case("infinity", "nodes.csv: column 'age': inf in row 3 is too large to compute with in 32 bits. "
          "Correct it, or scale the column.", nodes=NODES.replace(b"3", b"inf")),
-    Case("a number beyond float32", "nodes.csv: column 'age': 1e+300 in row 3 is not a finite 32-bit number. "
+    Case("a number beyond float32", "nodes.csv: column 'age': 1e+300 in row 3 is too large to compute with in 32 bits. "
          "Correct it, or scale the column.", nodes=NODES.replace(b"3", b"1e300")),
     Case("a number too large to scale", "nodes.csv: column 'age': -1e+26 in row 3 is too large to compute with in 32 "
          "bits. Correct it, or scale the column.", nodes=NODES.replace(b"3", b"-1e26"), standardize=True),

@@ -184,8 +184,8 @@ def test_bad_files_are_named(tmp_path: Path):
             convert(Request(asked.edges, asked.nodes, **{"label": "kind", **options}), store)
         shutil.rmtree(store, ignore_errors=True)
 
-    refused("no column 'sort' for the label", label="sort")
-    refused("no column 'who' for the id", id="who")
+    refused("it has no column 'sort'", label="sort")
+    refused("it has no column 'who'", id="who")
     refused("no feature columns", features=["size"], ignore=["size"])
     refused("features=kind: it is the column of the id, the label or the split", features=["kind"])
     refused("one column cannot be two of 'id', 'kind', 'kind'", split="kind")

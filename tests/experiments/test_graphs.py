@@ -8,7 +8,14 @@ from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
 from node2seq.errors import Node2SeqError
-from node2seq.experiments.graphs import pack, read_graph_of, standardized, unpack, without_duplicates
+from node2seq.experiments.graphs import (
+    UNIQUE_NODES,
+    pack,
+    read_graph_of,
+    standardized,
+    unpack,
+    without_duplicates,
+)
 
 
 def test_a_packed_graph_is_the_same(tmp_path):
@@ -41,10 +48,11 @@ def test_of_nodes_with_the_same_neighbours_and_label_the_first_is_kept():
     assert sorted(map(tuple, found["edge_index"].t().tolist())) == [(0, 1), (0, 2), (1, 0), (2, 0)]
 
 
-def test_chameleon_has_duplicates(real_data):
-    whole = real_data("chameleon", load)
-    unique = read_graph_of("chameleon-unique")
-    assert (whole.num_nodes, unique.num_nodes) == (2277, 1229)
+@pytest.mark.parametrize(("name", "nodes"), [("chameleon", 2277), ("squirrel", 5201)])
+def test_wikipedia_has_duplicates(real_data, name: str, nodes: int):
+    whole = real_data(name, load)
+    unique = read_graph_of(f"{name}-unique")
+    assert (whole.num_nodes, unique.num_nodes) == (nodes, UNIQUE_NODES[name])
     assert make_split(unique, seed=0).rule == make_split(whole, seed=0).rule
 
 

@@ -183,11 +183,11 @@ def test_heat_maps_share_one_scale_and_tell_signs_apart():
     shades = {path.attrib["class"]: [] for path in first}
     for path in first:
         shades[path.attrib["class"]].append(float(path.attrib["fill-opacity"]))
-    assert shades["fill c0"] == sorted(shades["fill c0"])
-    assert max(shades["fill c0"]) == 1.0
+    assert shades["fill c1"] == sorted(shades["fill c1"])
+    assert max(shades["fill c1"]) == 1.0
     (path,) = second
-    assert path.attrib["class"] == "fill c1"
-    assert float(path.attrib["fill-opacity"]) == max(shades["fill c1"])
+    assert path.attrib["class"] == "fill c0"
+    assert float(path.attrib["fill-opacity"]) == max(shades["fill c0"])
 
 
 def test_a_matrix_of_zeros_can_be_drawn():

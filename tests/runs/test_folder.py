@@ -7,9 +7,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from former_options import FORMER
 
+from node2seq import Node2SeqError
 from node2seq.nn.models import MODELS
 from node2seq.runs.folder import RunConfig, RunFolder, Source, free_folder, newest_folder
 from node2seq.runs.inference import load_model
@@ -68,6 +70,14 @@ def as_before(folder: Path, **options: object) -> RunFolder:
     config["model"]["options"] |= {**FORMER, **options}
     (folder / "config.json").write_text(json.dumps(config))
     return RunFolder(folder)
+
+
+def test_what_is_predicted_does_not_hide_what_is_wrong_with_the_settings(copied: Path):
+    config = json.loads((copied / "config.json").read_text())
+    config["run"]["settings"]["lr"] = "fast"
+    (copied / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Node2SeqError, match=r"lr='fast': it should be a number"):
+        _ = RunFolder(copied).task
 
 
 def test_a_folder_of_before_is_the_same_run(copied: Path, finished: Path):

@@ -98,6 +98,30 @@ def test_what_a_killed_process_asked_for_is_trained_first(quick, monkeypatch):
     assert values(after)[len(asked) :] == values(asked)[-places:], "the same settings as before"
 
 
+def test_an_entry_of_the_journal_that_was_cut_off_does_not_end_the_search(quick, monkeypatch):
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate, "train_many", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(quick, lambda _: None)
+    journal, _ = journal_files(quick.out)
+    whole = journal.read_text()
+    journal.write_text(whole + whole[:20])  # as a full disk or a kill leaves it
+    assert run(quick, lambda _: None).finished
+    assert journal.read_text().startswith(whole)
+    assert states(quick) == ["FAIL"] + ["COMPLETE"] * 8
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["journal", "lock"])
+def test_a_journal_that_cannot_be_written_is_named(quick, number):
+    file = journal_files(quick.out)[number]
+    file.mkdir()
+    with pytest.raises(Node2SeqError, match=rf"{file.name}: it cannot be \w+ \(Is a directory\)\. "):
+        run(quick, lambda _: None)
+
+
 @pytest.mark.slow
 def test_trials_that_are_behind_are_cut_short(quick):
     hopeless = replace(

@@ -12,8 +12,9 @@ from node2seq.train.settings import TrainSettings
     ("values", "message"),
     [
         ({"epochs": 0}, "epochs=0: training needs at least one epoch. Give 1 or more."),
-        ({"lr": 0.0}, "lr=0.0: the learning rate must be positive. Try 0.01."),
-        ({"lr": float("nan")}, "lr=nan: the learning rate must be positive. Try 0.01."),
+        ({"epochs": 10**20}, f"epochs={10**20}: it is too large. Give at most 2,147,483,647."),
+        ({"lr": 0.0}, "lr=0.0: the learning rate must be positive and finite. Try 0.01."),
+        ({"lr": float("nan")}, "lr=nan: the learning rate must be positive and finite. Try 0.01."),
         ({"weight_decay": -1.0}, "weight_decay=-1.0: a penalty cannot be negative. Give 0 or more."),
         (
             {"conv_weight_decay": -1.0},

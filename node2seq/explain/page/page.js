@@ -28,6 +28,8 @@ const points = (value) => (Math.abs(value) < 5e-4 ? "0.0" : (value < 0 ? "−" :
 const hasClasses = () => run.class_names.length > 0;
 const hue = (number) => (number === null ? "" : ` c${number % COLOURS}`);
 const className = (number) => run.class_names[number] ?? String(number);
+// Long names that begin alike may differ at the end.
+const short = (name) => (name.length > 18 ? `${name.slice(0, 5)}…${name.slice(-7)}` : name);
 
 function chip(label, predicted) {
   if (!hasClasses()) return make("span");
@@ -37,7 +39,7 @@ function chip(label, predicted) {
   const kind = (label === null ? " guess" : "") + (wrong ? " wrong-class" : "");
   const told = label === null ? `predicted ${className(shown)}, unlabelled`
     : wrong ? `${className(label)}, predicted ${className(predicted)}` : className(label);
-  return make("span", { class: `chip${hue(shown)}${kind}`, title: told }, make("i"), make("span", {}, className(shown)));
+  return make("span", { class: `chip${hue(shown)}${kind}`, title: told }, make("i"), make("span", {}, short(className(shown))));
 }
 
 async function ask(path, parameters = {}) {
@@ -143,13 +145,15 @@ function drawHead() {
   const { node, probabilities, before } = view;
   byId("name").textContent = node.name;
   const best = hasClasses() ? probabilities.indexOf(Math.max(...probabilities)) : null;
-  const known = node.label === null ? "unlabelled" : best === node.label ? "as in the files"
-    : `in the files it is ${className(node.label)}`;
-  byId("verdict").textContent = hasClasses() ? `${className(best)} is predicted; ${known}`
+  const known = node.labels === null ? "unlabelled" : best !== null && best === node.label ? "as in the files"
+    : `in the files it is ${node.labels.join(", ") || "none of the labels"}`;
+  // With several labels, the most probable one may be too improbable to be predicted.
+  const several = node.labels !== null && node.label === null;
+  byId("verdict").textContent = hasClasses() ? `${className(best)} is ${several ? "the most probable label" : "predicted"}; ${known}`
     : `${probabilities[0].toPrecision(5)} is predicted`;
   const order = probabilities.map((_, number) => number).sort((a, b) => Math.max(probabilities[b], before[b]) - Math.max(probabilities[a], before[a]));
   const rows = hasClasses() ? order.slice(0, 8).map((number) => make("div", { class: `share${hue(number)}${number === best ? " best" : ""}` },
-    make("span", { title: className(number) }, className(number)),
+    make("span", { title: className(number) }, short(className(number))),
     make("span", { class: "track" }, make("i", { style: { width: percent(probabilities[number]).replace(" ", "") } }),
       view.without.length ? make("b", { title: `before: ${percent(before[number])}`, style: { left: percent(before[number]).replace(" ", "") } }) : null),
     make("span", { class: "value", "data-class": number }, percent(probabilities[number])))) : [];
@@ -157,7 +161,7 @@ function drawHead() {
   byId("probabilities").replaceChildren(...rows);
   const parts = { train: "training", val: "validation", test: "test" };
   const facts = [["part", parts[node.part] ?? "none"], ["nodes read", view.nodes_read.toLocaleString("en")],
-    ["switched off", view.without.length ? view.without.join(", ") : "nobody"]];
+    ["switched off", view.without.length ? view.without.join(", ") : "none"]];
   const list = make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   const back = view.without.length ? make("button", { type: "button", onclick: () => go({ off: [] }) }, "Switch all on") : null;
   byId("facts").replaceChildren(...[list, back].filter(Boolean));
