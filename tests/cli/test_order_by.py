@@ -220,8 +220,8 @@ def test_infinite_numbers_and_ties_are_said(cli, files) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--order-by", "tmie"), "no column 'tmie' for the order_by"),
-        (("--split-by", "reveiwed"), "no column 'reveiwed' for the split_by"),
+        (("--order-by", "tmie"), "no column 'tmie'; its columns"),
+        (("--split-by", "reveiwed"), "no column 'reveiwed'; its columns"),
         (("--split-by", "reviewed", "--split", "colour"), "these are two splits"),
         (("--no-future-edges",), "it compares the times of edges and nodes"),
         (("--split-by", "colour"), "is neither a date nor a number"),

@@ -94,7 +94,7 @@ def test_a_time_that_cannot_be_is_named(cells: list, message: str) -> None:
 
 
 def test_columns_that_cannot_be_the_order_or_the_split() -> None:
-    with pytest.raises(Node2SeqError, match=r"no column 'tmie' for the order_by.*--order-by NAME"):
+    with pytest.raises(Node2SeqError, match=r"no column 'tmie'; its columns.*--order-by NAME"):
         read(order_by="tmie")
     with pytest.raises(Node2SeqError, match="an end of each edge"):
         read(order_by="source")
