@@ -54,7 +54,7 @@ def test_a_walk_through_the_page(browser: Chromium, server: str, explained: Expl
     off = known.counterfactuals[0]
     browser.run(f"document.querySelector('#strip tr[data-name=\"{off.name}\"] input').click()")
     browser.wait("location.hash.includes('off=')")
-    browser.wait("document.querySelector('#facts dd:last-of-type').textContent !== 'nobody'")
+    browser.wait("document.querySelector('#facts dd:last-of-type').textContent !== 'none'")
     assert shown_shares(browser) == pytest.approx(in_percent(off.probabilities), abs=0.11)
     assert off.change != 0
 
