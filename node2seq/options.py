@@ -44,6 +44,25 @@ def check(value: Any, annotation: Any, where: str) -> Any:
     return _first_fit(value, branches, where, _check_one)
 
 
+def parse_number(
+    text: str, kind: type, where: str, least: float | None = None, most: float | None = None
+) -> Any:
+    """The number that a text on the command line stands for, within a range.
+
+    Args:
+        text: What is given.
+        kind: ``int`` or ``float``.
+        where: What to call it in an error.
+        least: The lowest value.
+        most: The highest value.
+    """
+    value = parse(text, kind, where)
+    if (least is not None and value < least) or (most is not None and value > most):
+        ends = f"{least:g} or more" if most is None else f"a number from {least:g} to {most:g}"
+        raise Node2SeqError(f"{where}={text}", "it is out of range", f"Give {ends}")
+    return value
+
+
 def parse(text: str, annotation: Any, where: str) -> Any:
     """Read a value given as text on the command line; ``none`` is None where None is allowed."""
     branches = _branches(annotation)

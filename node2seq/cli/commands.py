@@ -349,10 +349,11 @@ def _function(command: Command) -> Callable[..., None]:
     import typer
 
     known = list(definitions(command.flags))
+    readers = {each.field: each.reader() for each in known}
 
     def call(**given: Any) -> None:
-        texts = [(each, given[each.field]) for each in known if given[each.field] is not None]
-        read_flags = lambda: command.flags(**{each.field: each.value(text) for each, text in texts})  # noqa: E731
+        texts = {name: text for name, text in given.items() if text is not None}
+        read_flags = lambda: command.flags(**{name: readers[name](text) for name, text in texts.items()})  # noqa: E731
         if status := command.read_and_execute(read_flags):
             raise typer.Exit(status)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from node2seq.errors import Node2SeqError
-from node2seq.options import parse
+from node2seq.options import parse_number
 
 T = TypeVar("T")
 
@@ -69,19 +69,15 @@ class Flag:
         ends = f" from {self.least:g}" if self.least is not None else ""
         return name + ends + (f" to {self.most:g}" if self.most is not None else "")
 
-    def value(self, given: str | list[str] | bool) -> Any:
-        """The value that a text on the command line stands for."""
-        if isinstance(given, bool):
-            return given
-        if isinstance(given, list):
-            return tuple(given)
+    def reader(self) -> Callable[[Any], Any]:
+        """What makes a value of what the command line gives: a switch, several texts, or one."""
+        if self.annotation is bool:
+            return bool
+        if self.several:
+            return tuple
         if self.kind in (str, Path):
-            return self.kind(given)
-        value, least, most = parse(given, self.kind, self.typed), self.least, self.most
-        if (least is not None and value < least) or (most is not None and value > most):
-            ends = f"{least:g} or more" if most is None else f"a number from {least:g} to {most:g}"
-            raise Node2SeqError(f"{self.typed}={given}", "it is out of range", f"Give {ends}")
-        return value
+            return self.kind
+        return partial(parse_number, kind=self.kind, where=self.typed, least=self.least, most=self.most)
 
 
 def flag(default: Any, help: str, name: str | None = None, **about: Any) -> Any:
@@ -113,4 +109,4 @@ def read(cls: type[T], arguments: Sequence[str], program: str) -> T:
             about |= {"action": "append"} if each.several else {}
         parser.add_argument(each.typed, **about)
     given = vars(parser.parse_intermixed_args(arguments))
-    return cls(**{each.field: each.value(given[each.field]) for each in known if given[each.field]})
+    return cls(**{each.field: each.reader()(given[each.field]) for each in known if given[each.field]})

@@ -98,7 +98,7 @@ def test_columns_that_cannot_be_the_order_or_the_split() -> None:
         read(order_by="tmie")
     with pytest.raises(Node2SeqError, match="an end of each edge"):
         read(order_by="source")
-    with pytest.raises(Node2SeqError, match=r"no column 'saen' for the split_by.*--split-by NAME"):
+    with pytest.raises(Node2SeqError, match=r"no column 'saen'; its columns.*--split-by NAME"):
         read(split_by="saen")
     with pytest.raises(Node2SeqError, match="these are two splits"):
         read(split="f", split_by="seen")
