@@ -147,3 +147,28 @@ def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script:
     assert script.shortfalls(rows, "narrow") == pytest.approx({"small/still": 8 / 3, "small/fast": 100 / 3})
     assert script.chosen(rows, "narrow", script.TWINS["one"]) == "small/still"
     assert script.chosen(rows, "narrow", ("three",)) == "small/fast"
+
+
+def test_short_trainings_with_normalised_sums_take_the_place_of_earlier_ones(
+    script: ModuleType, tmp_path: Path
+):
+    rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
+    for graph, sums in (("one", {}), ("two", {}), ("two", {"normalized_sum": True})):
+        for way in (*script._FASTER, "default"):
+            model = "gcn" if way == "default" else "residual-node2seq"
+            if way == "default" and sums:
+                continue  # a plain GCN is the same
+            for epochs in script.SHORT_EPOCHS:
+                key = {"stage": script.SHORT, "graph": graph, "candidate": way, "epochs": epochs}
+                rows.add(
+                    {
+                        **key,
+                        "model": model,
+                        **({} if way == "default" else sums),
+                        "validation": 0.5 + 0.4 * bool(sums),
+                    }
+                )
+    text = script.short_lines(rows)
+    assert "| one | 50.0 · 50.0 | 50.0 · 50.0 | 50.0 · 50.0 | 50.0 · 50.0 |" in text
+    assert "| two, summed | 90.0 · 90.0 | 90.0 · 90.0 | 90.0 · 90.0 | 50.0 · 50.0 |" in text
+    assert "| mean | 70.0 · 70.0 | 70.0 · 70.0 | 70.0 · 70.0 | 50.0 · 50.0 |" in text
