@@ -69,6 +69,19 @@ def replacing_path(path: Path) -> Iterator[Path]:
         _sync_folder(path.parent)
 
 
+def check_new_file(path: Path, *, force: bool) -> None:
+    """Refuse a file that could not be written in the end, or that would be lost.
+
+    Args:
+        path: The file to write.
+        force: Whether it may be replaced if it exists.
+    """
+    if not path.absolute().parent.is_dir():
+        raise Node2SeqError(str(path), "its folder does not exist", "Create it first")
+    if path.exists() and not force:
+        raise Node2SeqError(str(path), "it exists", "Give another name, or --force to replace it")
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content``, whole or not at all."""
     with replacing(path) as file:

@@ -14,14 +14,14 @@ from node2seq.benchmarking.short import ShortBenchmark, short_benchmark
 from node2seq.cli.commands import make_table, print_line, step_teller
 from node2seq.cli.flags import BenchFlags
 from node2seq.environment import pick_device
-from node2seq.errors import Node2SeqError
+from node2seq.storage import check_new_file
 
 
 def bench(flags: BenchFlags) -> None:
     """Time the layer, show a table and write the rows."""
     file = flags.json_file
-    if file is not None and not file.absolute().parent.is_dir():
-        raise Node2SeqError(str(file), "its folder does not exist", "Create it first")
+    if file is not None:
+        check_new_file(file, force=flags.force)
     place = pick_device(flags.device)
     machine = Machine.here(place)
     found = short_benchmark(place, step_teller(quiet=False))

@@ -9,13 +9,12 @@ from rich.markup import escape
 
 from node2seq.cli.commands import echo, make_table, print_line, shortened, step_teller
 from node2seq.cli.flags import ExplainFlags, ExploreFlags
-from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
 from node2seq.explain.page import page_of
 from node2seq.explain.run import ExplainedRun, open_run
 from node2seq.explain.view import Viewer, full_view
 from node2seq.reporting.document import percent
-from node2seq.storage import write_bytes
+from node2seq.storage import check_new_file, write_bytes
 
 # Of a class's name, beside six other columns.
 _WIDEST_CLASS = 16
@@ -23,10 +22,8 @@ _WIDEST_CLASS = 16
 
 def explain(flags: ExplainFlags) -> None:
     """Explain a node and show it."""
-    if flags.html is not None and flags.html.exists() and not flags.force:
-        raise Node2SeqError(str(flags.html), "the file exists", "Give another name, or --force to replace it")
-    if flags.html is not None and not flags.html.absolute().parent.is_dir():
-        raise Node2SeqError(str(flags.html), "its folder does not exist", "Create it first")
+    if flags.html is not None:
+        check_new_file(flags.html, force=flags.force)
     run = open_run(
         flags.run,
         device=flags.device,

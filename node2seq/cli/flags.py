@@ -357,6 +357,7 @@ class BenchFlags:
     json_file: Path | None = flag(
         None, "Write the figures, one JSON line per case.", "--json", metavar="FILE", shown="no file"
     )
+    force: bool = _force()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, Split, kind_
 from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_rules
-from node2seq.storage import write_bytes
+from node2seq.storage import check_new_file, write_bytes
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -201,14 +201,8 @@ def check_tables(paths: Sequence[Path], *, force: bool) -> None:
         check_rules(
             (is_known, str(path), ending, "End it in .csv, .tsv or .parquet"),
             (is_new, str(path), "it is named for two tables", "Give each a file of its own"),
-            (path.absolute().parent.is_dir(), str(path), "its folder does not exist", "Create it first"),
-            (
-                force or not path.exists(),
-                str(path),
-                "it exists",
-                "Give another name, or --force to replace it",
-            ),
         )
+        check_new_file(path, force=force)
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:

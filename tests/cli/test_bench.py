@@ -42,3 +42,14 @@ def test_the_verb_refuses_a_folder_that_is_not_there_before_it_measures(cli):
     assert done.status != 0
     assert "nowhere/rows.jsonl" in done.err
     assert "comparing" not in done.err
+
+
+def test_the_verb_replaces_a_file_only_on_request(cli, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("mine\n")
+    done = cli("bench", "--json", "rows.jsonl")
+    assert done.status != 0
+    assert "rows.jsonl: it exists. Give another name, or --force to replace it" in done.err
+    assert rows.read_text() == "mine\n"
+    assert cli("bench", "--json", "rows.jsonl", "--force").status == 0
+    assert "mine" not in rows.read_text()
