@@ -97,7 +97,20 @@ class ReadOptions:
     def __post_init__(self) -> None:
         if self.task is not None:
             check_choice("task", self.task, TASKS)
+        both = sorted({*(self.features or ())} & {*self.ignore})
         check_rules(
+            (
+                self.label_separator != "",
+                "label_separator=''",
+                "labels cannot be told apart by nothing",
+                "Give what stands between them, such as ;",
+            ),
+            (
+                not both,
+                f"features and ignore: {first_few(both)}",
+                "a column has one part",
+                "Leave one of them out",
+            ),
             (
                 self.label_separator is None or self.task in (None, MULTI_LABEL),
                 f"task={self.task} and label_separator={self.label_separator!r}",

@@ -178,6 +178,10 @@ CASES = [
          "bits. Correct it, or scale the column.", nodes=NODES.replace(b"3", b"-1e26"), standardize=True),
     Case("the label among the ignored", "ignore=label: it is the column of the id, the label or the split. Leave it out.",
          ignore=["label"]),
+    Case("a feature that is ignored", "features and ignore: 'age': a column has one part. Leave one of them out.",
+         features=["age"], ignore=["age"]),
+    Case("a separator of nothing", "label_separator='': labels cannot be told apart by nothing. Give what stands between "
+         "them, such as ;.", label_separator=""),
     Case("a missing category", "nodes.csv: column 'age': 1 cell is missing, the first in row 4. Fill them with fill="
          "'mean' or a number (--fill mean), or leave the column out (--ignore).",
          nodes=b"id,age,label\na,young,x\nb,old,y\nc,old,x\nd,,y\n"),
