@@ -346,6 +346,8 @@ def read_nodes(
         if unused:
             notes.append(f"columns of {table.title} not used in training are ignored: {first_few(unused)}")
     frame = table.read([*roles, *features])
+    if frame.height == 0:
+        raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
     if schema is None and options.split is None and time is None:
         notes += [
             f"column {name!r} holds the parts of a split and is read as a feature; to split by it, give "
@@ -353,8 +355,6 @@ def read_nodes(
             for name in features
             if _is_split(frame[name])
         ]
-    if frame.height == 0:
-        raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
     return NodeTable(table.title, frame, node_id, labels, options.split, time)
 
 

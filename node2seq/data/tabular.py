@@ -364,7 +364,8 @@ def _table_of_columns(title: str, columns: Mapping[str, Any]) -> LazyTable:
         )
 
     def read(names: Sequence[str]) -> pl.DataFrame:
-        return pl.DataFrame([_series(name, columns[name]) for name in names])
+        # By name: in a list of columns, one without a name would get another.
+        return pl.DataFrame({name: _series(name, columns[name]) for name in names})
 
     return LazyTable(title, list(columns), read)
 

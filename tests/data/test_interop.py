@@ -207,3 +207,10 @@ def test_the_estimate_is_near_what_was_measured():
         estimated, memory = estimate(*sizes)
         assert 0.5 < estimated / (seconds / 1.6) < 2
         assert 0.7 < memory / 2**20 / mebibytes < 1.4
+
+
+def test_a_column_without_a_name_is_a_feature():
+    nodes = {"id": ["a", "b", "c", "d"], "": [1.0, 2.0, 4.0, 8.0], "kind": ["x", "y", "x", "y"]}
+    data = from_frames({"source": ["a"], "target": ["b"]}, nodes, "kind")
+    assert data.x is not None
+    assert data.x.tolist() == [[1.0], [2.0], [4.0], [8.0]]

@@ -71,7 +71,8 @@ def test_a_process_that_is_killed_while_it_writes_to_the_journal_blocks_nobody(t
     (tmp_path / "search").mkdir()
     _, lock = journal_files(tmp_path / "search" / "trials.jsonl")
     script = (
-        f"import filelock, time; filelock.FileLock({str(lock)!r}).acquire(); print('held'); time.sleep(60)"
+        f"import filelock, time; lock = filelock.FileLock({str(lock)!r}); lock.acquire(); print('held'); "
+        "time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
