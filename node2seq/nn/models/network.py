@@ -146,10 +146,6 @@ class Network(NotScripted):
 
     def _make(self, in_channels: int, out_channels: int, options: Any, edge_dim: int | None) -> None:
         super().__init__()
-        width = options.hidden_channels
-        check_rules(
-            (is_count(width), f"hidden_channels={width!r}", "a layer has at least one", "Give 1 or more")
-        )
         self.check_carries(["edge_attr"] if edge_dim is not None else [])
         self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
         for field in fields(options):

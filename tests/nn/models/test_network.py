@@ -57,11 +57,3 @@ def test_what_a_network_cannot_be_told_is_named(options, message):
     with pytest.raises(Node2SeqError) as error:
         GCN(6, 8, 3, **options)
     assert message in str(error.value)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_network_without_channels_is_refused(name):
-    with pytest.raises(
-        Node2SeqError, match=r"^hidden_channels=0: a layer has at least one\. Give 1 or more\.$"
-    ):
-        MODELS[name](6, 0, 3)
