@@ -64,7 +64,7 @@ def lines(rows: Rows) -> list[str]:
     by_graph: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
     for row in rows.known:
         by_graph.setdefault(row["graph"], {}).setdefault(row["model"], {})[row["seed"]] = row
-    titles = ("graph", "nodes", "edges", "features", "classes", "kind", "largest class")
+    titles = ("graph", "nodes", "edges", "features", "classes", "kind", "largest class, or metric")
     cells, above, measured = [], 0, 0
     for graph, by_model in by_graph.items():
         row = next(iter(by_model["gcn"].values()))
