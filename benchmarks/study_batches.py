@@ -35,8 +35,8 @@ from torch_geometric.data import Data
 
 from node2seq.data import load, make_split
 from node2seq.experiments.samples import Sample, paired
-from node2seq.nn.models.registry import make_network
 from node2seq.train import BatchSettings, TrainSettings, fit
+from node2seq.train.settings import make_network
 
 GRAPHS = {"cora-r": "Cora", "squirrel": "Squirrel", "amazon-r": "Amazon Photo"}
 SEEDS = "0,1,2,3,4,5,6,7,8,9"

@@ -37,7 +37,7 @@ from torch_geometric.data import Data
 from node2seq.data import Split, load, make_split
 from node2seq.data.bitcoin_otc import load_bitcoin_otc
 from node2seq.experiments.graphs import standardized, unpack
-from node2seq.nn.models.registry import MODELS
+from node2seq.nn.models import MODELS
 from node2seq.train.inputs import SplitLike
 from node2seq.train.many import Training
 from node2seq.train.settings import Recipe, TrainSettings

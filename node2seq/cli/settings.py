@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 from node2seq.cli.flags import GraphFlags, TrainFlags
 from node2seq.data.sampler import check_fanout
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import complete, current
 from node2seq.options import check_choice, check_rules, parse
 from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
@@ -21,7 +20,7 @@ from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
 from node2seq.train.batches import DEFAULT_BATCH_SIZE, hops_of_options
 from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.minibatch import fanout_for_store
-from node2seq.train.settings import BatchSettings, option_types, parse_setting
+from node2seq.train.settings import BatchSettings, complete, current, option_types, parse_setting
 
 _READING = (
     "source",

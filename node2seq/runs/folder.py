@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from node2seq.data import Split
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import check_carried, complete, plainest
 from node2seq.options import build
 from node2seq.storage import (
     LOCK_FILES,
@@ -40,7 +39,7 @@ from node2seq.storage import (
 )
 from node2seq.train.measured import Calibration, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
-from node2seq.train.settings import BatchSettings, TrainSettings
+from node2seq.train.settings import BatchSettings, TrainSettings, check_carried, complete, plainest
 from node2seq.train.task import Classification, MultiLabel, Task, task_from
 
 FORMAT = 1

@@ -14,10 +14,9 @@ from torch import nn
 
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
-from node2seq.nn.models.registry import complete
 from node2seq.runs.folder import FORMAT, check_format
 from node2seq.storage import make_folder, read_json, read_tensors, write_json, write_tensors
-from node2seq.train.settings import option_types
+from node2seq.train.settings import complete, option_types
 
 _CHANNELS = ("in_channels", "out_channels")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import current
 from node2seq.options import build, check_values
 from node2seq.runs.folder import Source
 from node2seq.storage import read_errors
-from node2seq.train.settings import TRAINING_TYPES, Recipe, option_types, settings_of
+from node2seq.train.settings import TRAINING_TYPES, Recipe, current, option_types, settings_of
 
 
 @dataclass(frozen=True)

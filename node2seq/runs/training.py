@@ -19,8 +19,8 @@ from node2seq.data import Split
 from node2seq.data.graph import carried_by
 from node2seq.environment import Processes, describe, memory_of, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models import MODELS
 from node2seq.nn.models.network import Network
-from node2seq.nn.models.registry import MODELS
 from node2seq.runs.folder import RunConfig, RunFolder, RunResult, check_start
 from node2seq.runs.graph import (
     RunGraph,

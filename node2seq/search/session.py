@@ -11,7 +11,6 @@ from typing import Any
 from node2seq.data import RULES
 from node2seq.environment import make_deterministic, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import check_carried, current, options_of
 from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
@@ -30,7 +29,7 @@ from node2seq.storage import write_bytes
 from node2seq.train.budget import Budget, OutOfTime
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.metrics import METRIC_TITLES, NUMBER_SCORES, shown
-from node2seq.train.settings import parse_setting, settings_of
+from node2seq.train.settings import check_carried, current, options_of, parse_setting, settings_of
 
 
 @dataclass(frozen=True)

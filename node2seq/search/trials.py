@@ -16,12 +16,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models.registry import MODELS, plainest
+from node2seq.nn.models import MODELS
 from node2seq.search.settings import format_seeds
 from node2seq.search.space import Settings
 from node2seq.storage import JsonLines, hold, make_folder, write_bytes
 from node2seq.train.many import TrainingOutcome
-from node2seq.train.settings import TrainSettings, option_defaults
+from node2seq.train.settings import TrainSettings, option_defaults, plainest
 
 FORMAT = 1
 _WRITING = ".writing"

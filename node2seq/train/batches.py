@@ -21,8 +21,8 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import Whole
 from node2seq.nn.conv.cheb import ChebConv
 from node2seq.nn.conv.node2seq import Node2SeqConv
+from node2seq.nn.models import MODELS
 from node2seq.nn.models.network import Edges, Network, hops_of_network
-from node2seq.nn.models.registry import MODELS
 from node2seq.ops import SparseRows
 from node2seq.ops.sampling import Array
 from node2seq.options import check_rules

@@ -11,11 +11,10 @@ from torch_geometric.data import Data
 
 from node2seq.data import fold_numbers, normalize_features
 from node2seq.data.graph import carried_by
-from node2seq.nn.models.registry import current, make_network
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.inputs import SplitLike, edge_dim_of, runs_that_fit
 from node2seq.train.progress import FitResult, RunProgress
-from node2seq.train.settings import Recipe
+from node2seq.train.settings import Recipe, current, make_network
 from node2seq.train.stacking import PER_RUN
 from node2seq.train.task import task_for
 from node2seq.train.trainer import LOOK_EVERY, Trainer

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from node2seq.nn.models.registry import MODELS
+from node2seq.nn.models import MODELS
 from node2seq.storage import read_lines
 
 ROOT = Path(__file__).parents[2]

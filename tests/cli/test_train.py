@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.nn.models import registry
 from node2seq.runs import folder
+from node2seq.train import settings
 
 QUICK = ("--epochs", "4", "--set", "hidden_channels=8")
 
@@ -241,8 +241,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path):
 
 def test_options_are_completed_once_and_nothing_is_read_back(cli, monkeypatch):
     completed, read = [], []
-    build = registry.build
-    monkeypatch.setattr(registry, "build", lambda *args: completed.append(args) or build(*args))
+    build = settings.build
+    monkeypatch.setattr(settings, "build", lambda *args: completed.append(args) or build(*args))
     for name in ("read_json", "read_lines"):
         known = getattr(folder, name)
         monkeypatch.setattr(folder, name, lambda path, known=known: read.append(path.name) or known(path))

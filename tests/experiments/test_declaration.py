@@ -13,9 +13,9 @@ import pytest
 from node2seq.experiments.declaration import PROTOCOL
 from node2seq.experiments.rows import CHOSEN, DECLARATION, RUNS, SEARCH, SearchStore
 from node2seq.experiments.stages import declared, draw_settings, is_held
-from node2seq.nn.models.registry import complete
 from node2seq.search.settings import RESERVED_SEEDS
 from node2seq.storage import read_lines
+from node2seq.train.settings import complete
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results/protocol"

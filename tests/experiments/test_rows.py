@@ -15,8 +15,8 @@ from result_rows import result_row
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import Cell, Key
 from node2seq.experiments.rows import ResultRow, RowStore
-from node2seq.nn.models.registry import complete
 from node2seq.storage import append_line
+from node2seq.train.settings import complete
 
 ROOT = Path(__file__).parents[2]
 

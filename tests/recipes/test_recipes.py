@@ -9,10 +9,9 @@ from node2seq.data import NAMES, Split, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.paper import COLUMN_TITLES
 from node2seq.nn.models import MODELS
-from node2seq.nn.models.registry import complete
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, paper, plus, recipe_for
 from node2seq.recipes.choose import TYPICAL, GraphSizes, kind_of, sizes_of, sizes_of_split
-from node2seq.train.settings import recipe
+from node2seq.train.settings import complete, recipe
 
 CASES = [
     (variant, model, data)

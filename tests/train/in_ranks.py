@@ -15,12 +15,12 @@ from node2seq.data import Split, make_split
 from node2seq.data.store import StoredGraph
 from node2seq.environment import Processes
 from node2seq.nn.models.network import hops_of_network
-from node2seq.nn.models.registry import make_network
 from node2seq.runs.folder import RunConfig, Source
 from node2seq.runs.training import train_run
 from node2seq.train import BatchSettings, TrainSettings, fit
 from node2seq.train.minibatch import StoreTrainer
 from node2seq.train.processes import join
+from node2seq.train.settings import make_network
 
 NODES, FEATURES, CLASSES = 90, 6, 3
 # 50 training nodes in batches of 7: the last batch has one node, and one of two processes none.

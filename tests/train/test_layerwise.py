@@ -10,11 +10,11 @@ from torch_geometric.data import Data
 
 from node2seq import MODELS, Node2SeqError
 from node2seq.nn.models.network import Network
-from node2seq.nn.models.registry import make_network
 from node2seq.ops import SparseRows
 from node2seq.train import batches
 from node2seq.train.batches import BatchGraph, check_parts
 from node2seq.train.inference import infer_by_layers
+from node2seq.train.settings import make_network
 
 NODES, FEATURES = 60, 7
 

@@ -13,10 +13,10 @@ from torch_geometric.sampler import NodeSamplerInput
 from node2seq import MODELS, Node2SeqError
 from node2seq.data import Split
 from node2seq.nn.models.network import Network, hops_of_network
-from node2seq.nn.models.registry import make_network
 from node2seq.ops import SparseRows
 from node2seq.train import BatchSettings, Fitter, TrainSettings, batches, evaluate, fit, predict
 from node2seq.train.batches import BatchGraph, with_fanout
+from node2seq.train.settings import make_network
 
 NODES, FEATURES, CLASSES = 90, 6, 3
 

@@ -8,7 +8,6 @@ from node2seq.nn.models.baselines import GAT, GCN, GIN, LGCN, MLP, SGC, Cheby, G
 from node2seq.nn.models.network import Network
 from node2seq.nn.models.node2seq import Node2Seq
 from node2seq.nn.models.node2seq_plus import Node2SeqPlus
-from node2seq.nn.models.registry import MODELS
 from node2seq.nn.models.residual import (
     ResidualGAT,
     ResidualGCN,
@@ -16,6 +15,25 @@ from node2seq.nn.models.residual import (
     ResidualPNA,
     ResidualSAGE,
 )
+
+#: Networks by name.
+MODELS: dict[str, type[Network]] = {
+    "node2seq": Node2Seq,
+    "node2seq-plus": Node2SeqPlus,
+    "gcn": GCN,
+    "gat": GAT,
+    "cheby": Cheby,
+    "sgc": SGC,
+    "lgcn": LGCN,
+    "gcn*": GCNStar,
+    "mlp": MLP,
+    "gin": GIN,
+    "residual-node2seq": ResidualNode2Seq,
+    "residual-gcn": ResidualGCN,
+    "residual-gat": ResidualGAT,
+    "residual-sage": ResidualSAGE,
+    "residual-pna": ResidualPNA,
+}
 
 __all__ = [
     "GAT",

@@ -1,4 +1,4 @@
-"""Networks by name, and what earlier versions called them."""
+"""Networks and their options by name, and what earlier versions called them."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from former_options import FORMER
 from node2seq import Node2Seq, Node2SeqPlus
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS
-from node2seq.nn.models.registry import complete, current, make_network, options_of, plainest
+from node2seq.train.settings import complete, current, make_network, options_of, plainest
 
 
 def test_the_registry_holds_fifteen_models():
