@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.minibatch import fanout_for_store
 from node2seq.train.settings import BatchSettings, complete, current, option_types, parse_setting
 
+# So many processes may draw batches on any machine, and more where there are more cores.
+_MOST_WORKERS = 16
 _READING = (
     "source",
     "target",
@@ -238,7 +241,15 @@ def _batches(
     # A rate from the command line is meant for these batches, one of a recipe or a search for the full batch.
     names = (text.partition("=")[0].strip() for text in given.assignments)
     scale_lr = _first(False if "lr" in names else None, file.batches.scale_lr, True)
-    return BatchSettings(batch_size, fanout, _first(given.workers, file.batches.workers, 0), scale_lr)
+    workers = _first(given.workers, file.batches.workers, 0)
+    most = max(_MOST_WORKERS, 4 * (os.cpu_count() or 1))
+    if workers > most:
+        raise Node2SeqError(
+            f"--workers {workers}",
+            f"each is a process of its own, and this machine has {os.cpu_count()} cores",
+            f"Give at most {most}",
+        )
+    return BatchSettings(batch_size, fanout, workers, scale_lr)
 
 
 def _baseline_batches(

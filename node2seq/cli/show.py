@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -21,7 +22,7 @@ from node2seq.train.progress import result_warnings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from node2seq.runs.folder import RunResult
+    from node2seq.runs.folder import RunConfig, RunResult
     from node2seq.runs.training import RunStart
     from node2seq.train.measured import Measured
     from node2seq.train.progress import BatchProgress, EpochRecord
@@ -55,25 +56,37 @@ def start(console: Console, begun: RunStart, with_graph: bool) -> None:
     if begun.batches is not None:
         print_line(console, escape(begun.batches))
     epochs = begun.config.settings.epochs - begun.epoch
-    state = f"resumes after epoch {begun.epoch}" if begun.epoch else f"{epochs} epochs"
+    state = f"resumes after epoch {begun.epoch}" if begun.epoch else _counted(epochs, "epochs")
     print_line(console, f"[bold]{begun.config.model}[/]: {state} → {escape(str(begun.folder))}")
+
+
+def finished_before(console: Console, config: RunConfig, folder: Path, runs: int) -> None:
+    """Say that there was nothing left to train."""
+    which = "this run is finished" if runs == 1 else f"all {runs} runs are finished"
+    print_line(console, f"[bold]{config.model}[/]: {which}, nothing is left to train → {escape(str(folder))}")
+
+
+def _counted(number: int, things: str) -> str:
+    """So many things, or one."""
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"
 
 
 def _graph(console: Console, begun: RunStart) -> None:
     about = begun.graph.summary
     split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
-    components = "" if about.components is None else f"{about.components} components, "
+    components = "" if about.components is None else f"{_counted(about.components, 'components')}, "
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())
     balance = balance if len(balance) <= _WIDEST else f"{balance[: _WIDEST - 2]} …"
-    counted = COUNTED.get(about.task)
-    target, classes = f"{counted}: {balance}", f", {about.classes} {counted}"
-    if counted is None:
+    kind = COUNTED.get(about.task)
+    target, classes = f"{kind}: {balance}", f", {about.classes} {kind}"
+    if kind is None:
         target, classes = f"to predict: {described_target(about.target)}", ""
+    sizes = ", ".join(_counted(getattr(about, of), of) for of in ("nodes", "edges", "features"))
     print_line(
         console,
-        f"[bold]{escape(begun.config.source.title)}[/]: {about.nodes} nodes, {about.edges} edges, "
-        f"{about.features} features{classes}; {components}{about.isolated} isolated nodes{homophily}",
+        f"[bold]{escape(begun.config.source.title)}[/]: {sizes}{classes}; "
+        f"{components}{_counted(about.isolated, 'isolated nodes')}{homophily}",
     )
     print_line(console, f"{escape(target)}; split {split} ({begun.split.rule}, seed {begun.split.seed})")
     for note in about.notes:

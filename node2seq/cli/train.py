@@ -291,6 +291,10 @@ def _train(
             "data": data,
         }
         if len(runs) > 1:
-            return series.train_series(runs, home, **told)
-        told |= {"processes": processes, "on_batch": lambda at: batches[-1](at)}
-        return [training.train_run(*runs[0], resume=resume, **told)]
+            results = series.train_series(runs, home, **told)
+        else:
+            told |= {"processes": processes, "on_batch": lambda at: batches[-1](at)}
+            results = [training.train_run(*runs[0], resume=resume, **told)]
+    if not shown:
+        show.finished_before(console, runs[0][0], home if together else runs[0][1], len(runs))
+    return results

@@ -33,6 +33,7 @@ from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION
 from node2seq.data.tabular import (
     LazyTable,
+    check_delimiter,
     first_few,
     missing_column,
     open_table,
@@ -87,6 +88,7 @@ def read_graph(
         raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
+    check_delimiter(delimiter, [table.separator for table in (edge_table, node_table) if table is not None])
     return build_graph(edge_table, node_table, _options(label, options), say)
 
 

@@ -6,19 +6,14 @@ is known; roles are found by the columns' names.
 
 from __future__ import annotations
 
-import atexit
 import csv
 import difflib
 import gzip
 import io
-import json
 import os
-import subprocess
-import sys
-import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from node2seq.data.parquet import is_damaged
 from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
 from node2seq.storage import read_errors
@@ -58,37 +54,19 @@ _VALUES_SHOWN = 3
 #: What a missing cell may hold, in lower case.
 MISSING = ["", "na", "n/a", "nan", "null", "none", "-"]
 
-# A damaged Parquet file can make polars allocate an absurd amount of memory, which aborts the process. So a
-# child process reads every file first; if the child dies, the file is damaged.
-_PARQUET_PROBE = """
-import json, sys
-import polars as pl
-for line in sys.stdin:
-    path, columns = json.loads(line)
-    try:
-        if columns is None:
-            pl.read_parquet_schema(path)
-        else:
-            pl.read_parquet(path, columns=columns)
-        answer = "whole"
-    except BaseException:
-        answer = "damaged"
-    print(answer, flush=True)
-"""
-
-_probes: list[subprocess.Popen[str]] = []
-
 
 @dataclass(frozen=True)
 class LazyTable:
     """A table that knows its column names and reads columns on demand.
 
-    ``title`` names it in messages; ``read`` takes the names of the wanted columns.
+    ``title`` names it in messages; ``read`` takes the names of the wanted columns. ``separator`` is what
+    separates the cells of a text file.
     """
 
     title: str
     names: list[str]
     read: Callable[[Sequence[str]], pl.DataFrame]
+    separator: str | None = None
 
 
 def open_table(path: str | os.PathLike[str], delimiter: str | None = None) -> LazyTable:
@@ -165,7 +143,23 @@ def _open_text(
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise _text_error(title, content, str(error)) from None
 
-    return LazyTable(title, names, read)
+    return LazyTable(title, names, read, separator)
+
+
+def check_delimiter(delimiter: str | None, separators: Iterable[str | None]) -> None:
+    """Refuse a delimiter that separates the cells of none of the files.
+
+    Args:
+        delimiter: The one that was asked for, if any.
+        separators: What separates the cells of each file; None if it is no text.
+    """
+    found = [separator for separator in separators if separator is not None]
+    if delimiter is None or delimiter in found:
+        return
+    reason = "none of the files is text"
+    if found:
+        reason = f"the cells are separated by {' and '.join(map(repr, dict.fromkeys(found)))}"
+    raise Node2SeqError(f"delimiter {delimiter!r}", reason, "Leave it out: it is detected in each file")
 
 
 def text_columns(path: Path, delimiter: str | None = None) -> tuple[list[str], str]:
@@ -251,58 +245,6 @@ def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
             return pl.read_parquet(source, columns=list(columns))
 
     return LazyTable(title, names, read)
-
-
-def is_damaged(content: Path | bytes, columns: Sequence[str] | None = None) -> bool:
-    """Whether the columns of a Parquet file, or only its schema, cannot be read."""
-    if isinstance(content, Path):
-        return not _survives(content, columns)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "unpacked.parquet")
-        path.write_bytes(content)
-        return not _survives(path, columns)
-
-
-def _survives(path: Path, columns: Sequence[str] | None) -> bool:
-    probe = _probes[0] if _probes and _probes[0].poll() is None else _start_probe()
-    assert probe.stdin is not None
-    assert probe.stdout is not None
-    try:
-        probe.stdin.write(
-            json.dumps([str(path.absolute()), None if columns is None else list(columns)]) + "\n"
-        )
-        probe.stdin.flush()
-        answer = probe.stdout.readline()
-    except BrokenPipeError:
-        answer = ""
-    if not answer:  # the child was aborted
-        stop_probe()
-    return answer.strip() == "whole"
-
-
-def _start_probe() -> subprocess.Popen[str]:
-    stop_probe()
-    pipe, nobody = subprocess.PIPE, subprocess.DEVNULL
-    _probes.append(
-        subprocess.Popen(
-            [sys.executable, "-c", _PARQUET_PROBE],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=nobody,
-            text=True,
-            encoding="utf-8",
-        )
-    )
-    return _probes[0]
-
-
-@atexit.register
-def stop_probe() -> None:
-    """End the process that reads Parquet files first; the next file starts another one."""
-    while _probes:
-        probe = _probes.pop()
-        probe.kill()
-        probe.communicate()
 
 
 def _open_npz(title: str, content: Path | bytes) -> LazyTable:

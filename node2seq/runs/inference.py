@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from node2seq.data.schema import id_column
 from node2seq.data.splits import labelled
 from node2seq.data.store import StoredGraph
-from node2seq.data.tabular import find_column, open_table
+from node2seq.data.tabular import check_delimiter, find_column, open_table
 from node2seq.environment import pick_device, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder
@@ -160,6 +160,7 @@ def _chosen(
         )
     if nodes is not None:
         table = open_table(nodes, reading.get("delimiter"))
+        check_delimiter(reading.get("delimiter"), [table.separator])
         name = find_column(table, "id", reading.get("id"))
         return store.find(id_column(table.read([name])[name], table.title, "Give every row an id").to_list())
     if sample is None and store.num_nodes > _MOST_AT_ONCE:

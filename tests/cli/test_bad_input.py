@@ -58,6 +58,14 @@ BAD = {
         "Error: hidden_channels=100000000000000000000, kernel_size=3: training this model takes too much",
     ),
     "dropout of everything": ([*KARATE, "--set", "dropout=1"], "Error: dropout"),
+    "no channels": (
+        [*KARATE, "--set", "hidden_channels=0"],
+        "Error: hidden_channels=0: a layer needs at least one. Give 1 or more.",
+    ),
+    "a crowd of workers": (
+        [*KARATE, "--batch-size", "4", "--workers", "100000"],
+        "Error: --workers 100000: each is a process of its own, and this machine has ",
+    ),
     "no epochs": (
         ["train", "karate", "--epochs", "0"],
         "Error: epochs=0: training needs at least one epoch. Give 1 or more.",

@@ -105,6 +105,21 @@ def test_resume_by_the_same_command_by_folder_and_by_nothing(cli, tmp_path: Path
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["karate-node2seq-s0"]
 
 
+def test_resuming_a_finished_run_says_that_nothing_is_left_to_train(cli):
+    assert "nothing is left to train" not in cli("train", "karate", *QUICK, "--out", "run").out
+    again = cli("train", "--resume", "run")
+    first, *others = again.out.splitlines()
+    assert first == "node2seq: this run is finished, nothing is left to train → run"
+    assert any("run folder: run" in line for line in others)
+    assert not any("epoch " in line for line in others[:3])
+
+
+def test_one_of_a_thing_is_said_as_one(cli):
+    done = cli("train", "karate", "--epochs", "1", "--out", "run")
+    assert "; 1 component, 0 isolated nodes" in done.out
+    assert "node2seq: 1 epoch → run" in done.out
+
+
 def test_a_config_file_stands_between_recipe_and_command_line(cli, tmp_path: Path):
     (tmp_path / "own.toml").write_text(
         'model = "node2seq"\nseed = 7\nrow_normalize = true\n[source]\nname = "karate"\n'

@@ -107,6 +107,12 @@ CASES = [
     Case("binary", f"nodes.csv: it holds binary data, not text. {_SAVE}", nodes=b"id\x00,label\x01"),
     Case("impossible delimiter", "delimiter '::': it must be a single character. Give for instance ';' or ','.",
          delimiter="::"),
+    Case("another delimiter", "delimiter ';': the cells are separated by ','. "
+         "Leave it out: it is detected in each file.", delimiter=";"),
+    Case("a delimiter without text", "delimiter ';': none of the files is text. "
+         "Leave it out: it is detected in each file.", delimiter=";",
+         edges_name="edges.npz", edges=npz(source=np.zeros(1), target=np.ones(1)),
+         nodes_name="nodes.npz", nodes=npz(id=np.arange(3), age=np.arange(3), label=np.arange(3))),
     Case("a row with too many cells", "nodes.csv: a row has more cells than the header line. "
          'Correct the row, or quote cells: "a, b".', nodes=NODES + b"e,5,x,7\n"),
     Case("an unclosed quote", "nodes.csv: its rows cannot be read. Look for an unclosed quote, or another delimiter.",

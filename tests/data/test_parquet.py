@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from node2seq.data import read_graph, tabular
+from node2seq.data import parquet, read_graph
 from node2seq.errors import Node2SeqError
 
 # Reading it aborts polars 2.1: a damaged length makes it ask for 2^61 bytes.
@@ -38,10 +38,10 @@ def test_a_file_that_aborts_the_reader_is_an_error(tmp_path: Path):
 def test_the_probe_is_started_again_after_it_was_aborted(tmp_path: Path):
     damaged, whole = zlib.decompress(base64.b85decode("".join(ABORTS))), tmp_path / "whole.parquet"
     pl.DataFrame({"id": ["a"], "f": [1.0]}).write_parquet(whole)
-    assert not tabular.is_damaged(whole, ["id", "f"])
-    first = tabular._probes[0].pid
-    assert tabular.is_damaged(damaged, ["id", "f", "label"])
-    assert not tabular._probes
-    assert not tabular.is_damaged(whole, ["id", "f"])
-    assert tabular._probes[0].pid != first
-    assert not tabular.is_damaged(whole.read_bytes())
+    assert not parquet.is_damaged(whole, ["id", "f"])
+    first = parquet._probes[0].pid
+    assert parquet.is_damaged(damaged, ["id", "f", "label"])
+    assert not parquet._probes
+    assert not parquet.is_damaged(whole, ["id", "f"])
+    assert parquet._probes[0].pid != first
+    assert not parquet.is_damaged(whole.read_bytes())

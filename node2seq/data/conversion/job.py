@@ -22,7 +22,7 @@ from node2seq.data.conversion.engine import (
 from node2seq.data.schema import check_roles, edge_ends, feature_columns
 from node2seq.data.splits import CLASSIFICATION, REGRESSION
 from node2seq.data.store import JOURNAL
-from node2seq.data.tabular import find_column, pl, weight_column
+from node2seq.data.tabular import check_delimiter, find_column, pl, weight_column
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.storage import make_folder, read_json, remove_leftovers, write_json
@@ -110,6 +110,7 @@ class Job:
         with self.engine() as engine:
             self.nodes = engine.open(Path(request.nodes), request.delimiter)
             self.edges = engine.open(Path(request.edges), request.delimiter)
+            check_delimiter(request.delimiter, [self.nodes.separator, self.edges.separator])
             self.copies = self.nodes.kind != "Parquet" or _has_large_groups(engine, self.nodes)
         named = self.edges.named
         self.source, self.target = edge_ends(named, request.source, request.target)

@@ -150,6 +150,10 @@ class Network(NotScripted):
         self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
         for field in fields(options):
             setattr(self, field.name, getattr(options, field.name))
+        if self.hidden_channels < 1:
+            raise Node2SeqError(
+                f"hidden_channels={self.hidden_channels}", "a layer needs at least one", "Give 1 or more"
+            )
         self._make_layers(options)
         self.extras = self._make_extras(options)
 
