@@ -103,7 +103,7 @@ class GraphSizes:
         return self.epochs is not None and self.epochs <= _SHORT
 
 
-Kind = Literal["narrow", "wide", "homophilous"]
+Kind = Literal["narrow", "wide", "homophilous", "few-labels"]
 
 #: What a benchmark set is like, for a graph that nobody has looked at yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, nodes=2000, homophily=0.0)
@@ -127,6 +127,18 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
         "settings": {"lr": 0.003, "weight_decay": 5e-4},
     },
     "homophilous": {
+        "options": {
+            "hidden_channels": 64,
+            "num_layers": 2,
+            "dropout": 0.5,
+            "input_dropout": 0.5,
+            "smoothing": 10,
+            "teleport": 0.1,
+        },
+        "layer": {"readout": "mean", "taps": "depthwise"},
+        "settings": {"lr": 0.003, "weight_decay": 5e-4, "averaging": 0.97},
+    },
+    "few-labels": {
         "options": {
             "hidden_channels": 64,
             "num_layers": 2,
@@ -213,7 +225,7 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
 def kind_of(graph: GraphSizes) -> Kind:
     """What the rule tells graphs apart by."""
     if graph.is_smoothable:
-        return "homophilous"
+        return "few-labels" if graph.has_few_labels else "homophilous"
     return "wide" if graph.is_wide else "narrow"
 
 
