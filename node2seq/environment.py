@@ -150,6 +150,29 @@ def stop_requests(asked: list[int] | None = None) -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
+@contextmanager
+def repeating(call: Callable[[], float], seconds: float) -> Iterator[None]:
+    """Call a function again and again in a thread of its own while this lasts.
+
+    Args:
+        call: What to call; it returns after how many seconds to call it next.
+        seconds: When to call it first.
+    """
+    ended = threading.Event()
+
+    def repeat(wait: float = seconds) -> None:
+        while not ended.wait(wait):
+            wait = call()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 class Processes:
     """One process alone; ``train.processes.join`` gives the one that belongs to several.
 

@@ -10,7 +10,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,6 +114,15 @@ def import_rich() -> Any:
     except ModuleNotFoundError:
         return None
     return rich
+
+
+@contextmanager
+def keeping_rows() -> Iterator[None]:
+    """Say what is kept if the user stops a command that writes rows one by one."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Stopped. Finished rows are kept; run the same command to resume.") from None
 
 
 def step_teller(quiet: bool) -> Callable[[str], None]:

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from node2seq.cli.flags import GraphFlags, TrainFlags
 from node2seq.data.sampler import check_fanout
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_choice, check_rules, parse
+from node2seq.options import check_choice, check_rules, number_or_word, parse
 from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
@@ -75,14 +75,6 @@ def with_absolute_paths(source: Source) -> Source:
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
-
-
-def number_or_word(text: str) -> float | str:
-    """What ``--fill`` gives."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def checked(source: Source, *, labelled: bool = False) -> Source:

@@ -73,7 +73,7 @@ def _counted(number: int, things: str) -> str:
 
 def _graph(console: Console, begun: RunStart) -> None:
     about = begun.graph.summary
-    split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
+    split = " / ".join(map(str, begun.split.sizes.values()))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
     components = "" if about.components is None else f"{_counted(about.components, 'components')}, "
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())

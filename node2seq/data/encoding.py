@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, check_cells, first_few, pl, subject
+from node2seq.data.tabular import MISSING, as_text, check_cells, column_error, first_few, pl, subject
 from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
 
@@ -336,9 +336,10 @@ def _numbers(
 
 def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqError:
     words = missing_cells(int(missing.sum()), int(missing.arg_max() or 0) + 1)
-    return Node2SeqError(
+    return column_error(
         title,
-        f"column {missing.name!r}: {words}",
+        missing.name,
+        words,
         "Fill them with fill='mean' or a number (--fill mean)"
         + ("" if trained else ", or leave the column out (--ignore)"),
     )

@@ -23,10 +23,10 @@ from node2seq.experiments.samples import (
     Effort,
     Sample,
     difference_text,
-    listed,
     paired_difference,
     signed,
 )
+from node2seq.options import listed
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"

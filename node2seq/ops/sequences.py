@@ -170,9 +170,7 @@ class Sequences:
         original, order = self.origin or (self, None)
         if order is not None:
             source_ptr, entries = original.transposed
-            where = torch.empty_like(order)
-            where[order] = torch.arange(order.numel(), device=order.device)
-            return source_ptr, where[entries]
+            return source_ptr, inverse(order)[entries]
         entries = self.index.argsort(stable=True)
         length = torch.bincount(self.index, minlength=self.num_sources)
         return torch.cat([length.new_zeros(1), length.cumsum(0)]), entries
@@ -210,6 +208,13 @@ def multiply(x: Tensor, weight: Tensor) -> Tensor:
         return x @ weight
     runs = weight.size(0)
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
+
+
+def inverse(permutation: Tensor) -> Tensor:
+    """Where each number stands in a permutation of 0, 1, …"""
+    place = torch.empty_like(permutation)
+    place[permutation] = torch.arange(permutation.numel(), device=permutation.device)
+    return place
 
 
 def lasting() -> AbstractContextManager[object]:
@@ -342,7 +347,4 @@ def rank_parallel(backend: Any, score: Tensor, precedence: Tensor, sequences: Se
         precedence (torch.Tensor): Who goes first where scores tie, for each entry, [E].
         sequences (Sequences): Their rows.
     """
-    order = precedence.argsort(stable=True)
-    distinct = torch.empty_like(order)
-    distinct[order] = torch.arange(order.numel(), device=order.device)
-    return backend.rank(score, distinct, sequences.positions)
+    return backend.rank(score, inverse(precedence.argsort(stable=True)), sequences.positions)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from node2seq.data.splits import PARTS
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Trace, learned_matrices
@@ -105,7 +106,7 @@ class FitResult:
     @property
     def metrics(self) -> dict[str, Measured]:
         """What was measured, by the part of the split."""
-        measured = {name: getattr(self, name) for name in ("train", "val", "test", "test_rest")}
+        measured = {name: getattr(self, name) for name in (*PARTS, "test_rest")}
         return {name: metrics for name, metrics in measured.items() if metrics is not None}
 
 
