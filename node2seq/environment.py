@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Up to so many nodes and edges, threads wait for each other longer than they work.
+# Up to this number of nodes and edges, threads spend more time waiting for each other than working.
 _FEW_ENTRIES = 2**14
 
 # NVIDIA's driver, in containers and in Windows' subsystem for Linux too; AMD's.

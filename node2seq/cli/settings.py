@@ -23,7 +23,7 @@ from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.minibatch import fanout_for_store
 from node2seq.train.settings import BatchSettings, complete, current, option_types, parse_setting
 
-# So many processes may draw batches on any machine, and more where there are more cores.
+# The number of processes that may sample batches on any machine; more are allowed if there are more cores.
 _MOST_WORKERS = 16
 _READING = (
     "source",
@@ -106,7 +106,7 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
         (
             store is None or of_store is None,
             f"{of_store} with the store {store}",
-            "it tells how to read files, and a store holds what `node2seq data convert` read",
+            "it says how to read files, but `node2seq data convert` has already read those of a store",
             "Leave it out, or convert the files again",
         ),
         (
@@ -118,7 +118,7 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
         (
             name is None or of_name is None,
             f"{of_name} with the data set {name}",
-            "it tells how to read files of your own",
+            "it applies to your own files only",
             "Leave it out",
         ),
         (
@@ -168,7 +168,7 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     Args:
         given: The flags.
         file: What the settings file says.
-        data: The graph, if it was read: the defaults for one's own depend on its sizes and labels.
+        data: The graph, if it was read: the defaults for the user's own graph depend on its sizes and labels.
     """
     source = graph_of(given, file)
     on_disk = source.store is not None

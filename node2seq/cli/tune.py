@@ -114,7 +114,7 @@ def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[SearchProgress], Non
 
 @contextmanager
 def _lines(every: float = _LINE_SECONDS) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
-    """Lines for what was done; if there was none for so many seconds, one for what is being done."""
+    """Lines for what was done; if none is due for ``every`` seconds, a line for what is being done."""
     begun = last = time.monotonic()
     latest = "preparing"
 
@@ -152,7 +152,7 @@ def _bar(rich: Any) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | No
             bar.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
         def tell(standing: SearchProgress) -> None:
-            title = f"program {standing.program} of {standing.programs}, {standing.runs} runs"
+            title = f"group {standing.program} of {standing.programs}, {standing.runs} runs"
             if bar.tasks[0].description != title:
                 bar.reset(task, total=1.0, description=title)
             left = "" if standing.seconds_left is None else f"{standing.seconds_left:.0f} s left"

@@ -18,7 +18,7 @@ from torch_geometric.data import HeteroData
 from node2seq.data.sources import Say, find
 from node2seq.data.splits import PARTS, split_in_order
 
-#: A rating is a node if its ratee has so many earlier ones at least. Its neighbours are so many at most.
+#: A rating is a node if its ratee has at least this many earlier ratings; and the most neighbours of a node.
 FEWEST_EARLIER, MOST_EARLIER = 4, 20
 _DAY = 86400.0
 _LARGEST_RATING = 10.0

@@ -184,7 +184,7 @@ def _differences(table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[
 
 
 def verdict_of(above: int, below: int, comparisons: int) -> str:
-    """What so many differences above and below zero amount to; a gain or loss is in half of them at least."""
+    """The verdict on differences above and below zero; a gain or loss needs at least half of them."""
     if above and not below and 2 * above >= comparisons:
         return "A consistent gain"
     if below and not above and 2 * below >= comparisons:

@@ -296,7 +296,7 @@ class Viewer:
     def changes(self, name: str, without: Sequence[str] = ()) -> Changes:
         """The prediction without each of the neighbours that :meth:`node` shows.
 
-        A few of them at a time: whoever asks for another node in the meantime is answered in between.
+        A few of them at a time, so that requests for other nodes are answered in between.
         """
         key, off = ("changes", name, *sorted(without)), [self.run.number(other) for other in without]
         if key in self._views:

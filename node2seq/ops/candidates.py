@@ -1,4 +1,4 @@
-"""Who lies within several hops: the candidates for non-local neighbours, in blocks of rows."""
+"""The nodes within several hops: the candidates for non-local neighbours, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class CopiedCandidates(Candidates):
 
 
 def candidates_of(sequences: Sequences, hops: int, max_candidates: int | None = None) -> Candidates:
-    """Who lies within so many hops of each node of a square graph, or some of them; found once and kept."""
+    """The nodes within ``hops`` hops of each node of a square graph, or some of them; found once and kept."""
     wanted = hops, max_candidates
     if wanted not in sequences.candidates:
         # What is kept must not hold its keeper: both would outlive the graph.
@@ -214,7 +214,7 @@ def _blocks(rows: Tensor, sequences: Sequences, most: int) -> Iterator[Tensor]:
 
 
 def _parts(edges: Tensor, most: int) -> Iterator[slice]:
-    """Cuts places, each with so many edges, into parts of few edges together and at most so many places."""
+    """Cuts places into parts: few edges together, and at most ``most`` places."""
     total, first = edges.cumsum(0), 0
     while first < edges.numel():
         spent = total[first - 1] if first else total.new_zeros(())

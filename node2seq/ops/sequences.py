@@ -196,7 +196,7 @@ class Sequences:
 
 @cache
 def _warn_of_sparse_rows() -> None:
-    """Has PyTorch give its warnings about them, once per process, where nobody reads them."""
+    """Makes PyTorch emit its warnings about them, which it does once per process, and drops them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _ = torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)

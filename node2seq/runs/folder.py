@@ -48,7 +48,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Source:
-    """Where a graph comes from: the name of a data set, or files of one's own.
+    """Where a graph comes from: the name of a data set, or the user's own files.
 
     Args:
         name: What ``node2seq.data.load`` takes.
@@ -437,7 +437,7 @@ def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     elif not folder.is_free:
         raise Node2SeqError(
             str(folder.path),
-            "it exists, and there is something else than a run in it",
+            "it exists and contains something other than a run",
             "Give another folder with `--out`",
         )
 

@@ -120,7 +120,7 @@ class StudyWorkers:
 
     @contextmanager
     def finishing(self, has_results: bool) -> Iterator[bool]:  # noqa: D102
-        # A name can be taken once: whoever makes this study has the end, unless that process was killed.
+        # A name can be taken once: who makes this study finishes the search, unless that process was killed.
         final, is_new = self._open_study(f"{self._study.study_name} {_FINAL}")
         if not is_new:
             time.sleep(_BEAT_SECONDS)  # perhaps made just now: the name follows

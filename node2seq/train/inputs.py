@@ -32,7 +32,7 @@ _SHARE_OF_FREE = 0.8
 _CPU_BYTES = 2**31
 # Entries are counted in 32 bits.
 _MOST_ENTRIES = 2**30
-# A pass over so many nodes tells what one over all of them keeps.
+# A pass over this number of nodes is enough to estimate what a pass over all nodes keeps.
 _TRIAL_NODES = 1024
 # What a step takes at its peak, over what its forward pass keeps. Measured on a CPU: 1.7 to 2.3 for four
 # networks. GCN's 3.7 is mostly entries, which are counted apart.
@@ -197,7 +197,7 @@ def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
         nodes, counts = used.unique(return_counts=True)
         raise Node2SeqError(
             f"node {int(nodes[counts > 1][0])}",
-            "it stands in the split more than once, so it would be measured on what it was trained on",
+            "it is in the split more than once, so the model would be tested on its own training nodes",
             "Give each node one part at most",
         )
 

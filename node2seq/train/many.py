@@ -37,7 +37,7 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What became of a training: its result, or the error that ended it.
+    """The outcome of a training: its result, or the error that ended it.
 
     ``model`` holds the weights of the best epoch, if models are kept. ``seconds`` is the time of the runs
     that were trained together, divided by their number. ``cross_fitted``, if asked for, is the metric on
@@ -112,7 +112,7 @@ def train_many(
             except torch.OutOfMemoryError:
                 if len(part) == 1:
                     raise
-                half = len(part) // 2  # both start anew, and end as they would have, up to rounding
+                half = len(part) // 2  # both start again, and end as before up to rounding
                 waiting = [part[:half], part[half:], *waiting]
     return [outcomes[number] for number in range(len(trainings))]
 

@@ -46,7 +46,7 @@ class EpochRecord:
         val_loss: On validation nodes.
         val_accuracy: The same as ``train_accuracy`` on validation nodes.
         val_score: The metric that chooses the epoch; an error is negative.
-        by_node: Which metric stands in the place of the accuracy.
+        by_node: The metric that replaces the accuracy.
     """
 
     epoch: int
@@ -360,7 +360,7 @@ class EarlyStopping:
 _FOLLOWED, _FIRST, _EXAMPLES = 500, 3, 6
 # Places of the order that are told apart, and rows and columns of a matrix.
 PLACES, _CELLS = 8, 16
-# Above so many edges, a look takes long, and the order is looked at before and after training alone.
+# With more edges a look takes long, so the order is looked at only before and after training.
 _MOST_EDGES = 2_000_000
 
 Look = Callable[[], Mapping[str, Trace]]

@@ -116,7 +116,7 @@ class _ColumnStatistics:
     def encoding(
         self, fill: str | float | None, *, standardize: bool, wanted: bool, notes: list[str]
     ) -> dict[str, Any] | None:
-        """How to encode it; None for a column of so many texts that it is left out."""
+        """How to encode it; None for a column that is left out because it holds too many different texts."""
         if self.truths and self.truths == self.given:
             return {"kind": "number", "name": self.name, "fill": self._fill(fill, 0.0)}
         if self.not_numbers and not self.forced and 2 * self.not_numbers <= self.given:

@@ -227,7 +227,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def chunks_of(files: Sequence[Path], columns: Sequence[str], rows: int = CHUNK) -> Iterator[pl.DataFrame]:
-    """The rows of Parquet files in their order, so many at a time."""
+    """The rows of Parquet files in their order, in chunks."""
     for file in files:
         table, start = pl.scan_parquet(file).select(columns), 0
         while (part := table.slice(start, rows).collect()).height:

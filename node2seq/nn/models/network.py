@@ -175,7 +175,7 @@ class Network(NotScripted):
         return []
 
     def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
+        """Draws new initial parameters, and new seeds of the dropouts."""
         for child in self.children():
             reset(child)
 
@@ -290,7 +290,7 @@ def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Mo
 
 
 def _subclasses(cls: type) -> list[type]:
-    """Those of a class in this package, theirs among them."""
+    """The subclasses of a class in this package, direct or not."""
     below = [other for other in cls.__subclasses__() if other.__module__.startswith(f"{__package__}.")]
     return [found for other in below for found in (other, *_subclasses(other))]
 
