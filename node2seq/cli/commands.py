@@ -153,7 +153,7 @@ class Command:
         return "\n\n".join(["Examples:" if len(self.examples) > 1 else "Example:", *self.examples])
 
     def read_and_execute(self, read_flags: Callable[[], Any]) -> int:
-        """Run the verb with the flags that were read; a wrong value is one sentence, with or without typer."""
+        """Run the verb with the flags that were read; a wrong value is one sentence, also without typer."""
         try:
             flags = read_flags()
         except Node2SeqError as error:
