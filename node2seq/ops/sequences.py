@@ -210,6 +210,13 @@ def multiply(x: Tensor, weight: Tensor) -> Tensor:
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
 
 
+def gradient_of_taps(x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of taps, [K, C, D] or [R, K, C, D], by those of the rows times all taps, [M, K * D]."""
+    *runs, taps, _, _ = shape
+    own = x.view(*runs, -1, x.size(-1)).mT
+    return (own @ grad.view(*runs, -1, grad.size(-1))).unflatten(-1, (taps, -1)).transpose(-3, -2)
+
+
 def inverse(permutation: Tensor) -> Tensor:
     """Where each number stands in a permutation of 0, 1, …"""
     place = torch.empty_like(permutation)
