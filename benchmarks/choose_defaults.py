@@ -32,8 +32,8 @@ from families import FAMILIES, draw_graph
 from script import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
 from torch_geometric.data import Data
 
-from node2seq.data import Split, load, make_split
-from node2seq.experiments.graphs import standardized
+from node2seq.data import Split, make_split
+from node2seq.experiments.graphs import UNIQUE, read_graph_of, standardized
 from node2seq.experiments.paper import grouped
 from node2seq.experiments.samples import standard_error
 from node2seq.recipes import recipe_for
@@ -48,7 +48,9 @@ SETS |= {name: name for name in ("chameleon", "squirrel", "actor", "cornell", "t
 # Graphs that were added when the rule had begun to look at zeros and at few labels.
 _FEW_LATER = tuple(f"{name}-few" for name in ("topics", "noisy", "hubs", "heterophilous", "grid"))
 _SMALL = tuple(f"{name}-small" for name in ("unscaled", "heterophilous", "unequal", "many-classes"))
-LATER = ("text", "topics", *_FEW_LATER, *_SMALL)
+# Other wide graphs than the sets, added with candidates whose layer leaves out the node itself.
+_WIDE_LATER = ("posts", "replies", "articles", "chameleon-unique", "squirrel-unique")
+LATER = ("text", "topics", *_FEW_LATER, *_SMALL, *_WIDE_LATER)
 SMALL_NODES = 500  # of the families whose name ends in "-small"
 # All that the candidates are tried on.
 GRAPHS = (*dict.fromkeys((*SETS, *FAMILIES, "words-few", *LATER)),)
@@ -59,6 +61,8 @@ LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
 # Seeds of the sweep are not those of any measured run.
 SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(200, 240))
+# Kinds for which candidates were added after the measured splits had been seen: measured on as many others.
+ADDED_LATER: tuple[Kind, ...] = ("wide",)
 # The stage of the rows that choose. An earlier sweep judged each run at the epoch that the same nodes had
 # chosen, which favours restless trainings; its rows are kept as "sweep". A later one tried statistics of the
 # neighbours beside the layer and was not finished; its rows are kept as "sweep with statistics".
@@ -97,6 +101,15 @@ _FASTER: dict[str, dict[str, float]] = {
     "dropout 0.2, lr 0.005": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.005, "averaging": 0.0},
     "dropout 0.2, lr 0.01": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.01, "averaging": 0.0},
 }
+# Shapes whose layer reads the neighbours alone: the node's own features stand beside it anyway.
+_OTHERS: dict[str, dict[str, Any]] = {
+    f"{name}-others": {**_SHAPES[name], "self_loops": False}
+    for name in ("max-deep", "max-broad", "ranks-deep", "ranks-broad")
+}
+_GENTLER: dict[str, dict[str, float]] = {
+    "half": {"dropout": 0.2, "input_dropout": 0.5, "lr": 0.003, "weight_decay": 5e-4},
+    "gentle": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.003, "weight_decay": 5e-4},
+}
 _AVERAGED: dict[str, dict[str, float]] = {"": {}, "/averaged": {"averaging": 0.97}}
 _SMOOTHED: dict[str, dict[str, float]] = {
     f"/averaged/smoothed-{teleport:g}": {"averaging": 0.97, "smoothing": 10, "teleport": teleport}
@@ -105,22 +118,36 @@ _SMOOTHED: dict[str, dict[str, float]] = {
 _WIDE = ("strong", "strong-fast", "strongest")
 
 
-def _candidates(trainings: Sequence[str], additions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _candidates(
+    trainings: Sequence[str],
+    additions: Mapping[str, Any],
+    shapes: Mapping[str, dict[str, Any]] = _SHAPES,
+) -> dict[str, dict[str, Any]]:
+    known = _TRAINING | _GENTLER
     return {
-        f"{shape}/{training}{name}": {**_SHAPES[shape], **_TRAINING[training], **values}
-        for shape, training, (name, values) in itertools.product(_SHAPES, trainings, additions.items())
+        f"{shape}/{training}{name}": {**shapes[shape], **known[training], **values}
+        for shape, training, (name, values) in itertools.product(shapes, trainings, additions.items())
     }
 
 
 # Tried when real graphs had shown that the blocks miss what the degrees of neighbours say.
 _SUMMED = {
-    "ranks-deep/medium/summed": {**_SHAPES["ranks-deep"], **_TRAINING["medium"], "normalized_sum": True}
+    f"{shape}/medium/summed": {**values, **_TRAINING["medium"], "normalized_sum": True}
+    for shape, values in (_SHAPES | _OTHERS).items()
+    if shape.startswith("ranks-deep")
+}
+# Tried when ranks with less dropout had been far ahead of the default on Squirrel in another comparison.
+_LATER_WIDE = {
+    **_candidates(("strong", "half", "gentle"), _AVERAGED, _OTHERS),
+    **_candidates(
+        ("half", "gentle"), _AVERAGED, {name: _SHAPES[name] for name in ("max-broad", "ranks-broad")}
+    ),
 }
 
 #: For each kind of graph what is tried. Smoothed outputs are wrong where edges join different classes.
 CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": {**_candidates(("light", "fast", "medium"), _AVERAGED), **_SUMMED},
-    "wide": _candidates(_WIDE, _AVERAGED),
+    "wide": {**_candidates(_WIDE, _AVERAGED), **_LATER_WIDE},
     "homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
 }
 
@@ -131,7 +158,7 @@ Todo = tuple[dict[str, Any], str, Recipe]
 
 def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-node2seq") -> Recipe:
     """A candidate as a recipe; other layers take what all blocks have in common."""
-    own = ("readout", "taps") if model != "residual-node2seq" else ()
+    own = ("readout", "taps", "self_loops") if model != "residual-node2seq" else ()
     given = {name: value for name, value in values.items() if name not in own}
     return Recipe({}, TrainSettings(epochs=300, patience=60)).updated(**given, metric=metric)
 
@@ -139,7 +166,13 @@ def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-nod
 def graphs() -> Iterator[tuple[str, Data]]:
     """All graphs by name, standardised."""
     for name in GRAPHS:
-        yield name, bare(standardized(load(SETS[name]) if name in SETS else _drawn(name)))
+        yield name, bare(standardized(read_graph(name)))
+
+
+def read_graph(name: str) -> Data:
+    """A set, a set without its duplicates, or a drawn graph."""
+    is_read = name in SETS or name.endswith(UNIQUE)
+    return read_graph_of(SETS.get(name, name)) if is_read else _drawn(name)
 
 
 def _drawn(name: str) -> Data:
@@ -322,7 +355,13 @@ def run(stage: str, path: Path, rows: Rows, wanted: Sequence[str] | None, share:
     }[stage]
     for name, data in unpacked(path, wanted or names):
         todo = todo_of(rows, name, kind(name, data), metric_of(data))[share[0] :: share[1]]
-        train(rows, label, name, data, todo, MEASURE_SEEDS if stage == "measure" else SWEEP_SEEDS)
+        seeds = measure_seeds(kind(name, data)) if stage == "measure" else SWEEP_SEEDS
+        train(rows, label, name, data, todo, seeds)
+
+
+def measure_seeds(kind: Kind) -> tuple[int, ...]:
+    """Of the splits on which a kind of graph is measured."""
+    return tuple(seed + len(MEASURE_SEEDS) * (kind in ADDED_LATER) for seed in MEASURE_SEEDS)
 
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
@@ -337,7 +376,7 @@ def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
         for row in rows.known
         if (row["stage"], row["graph"]) == ("measure", name)
         and row["candidate"] in candidates
-        and row["seed"] in MEASURE_SEEDS
+        and row["seed"] in measure_seeds(own)
     ]
 
 

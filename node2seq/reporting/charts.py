@@ -462,9 +462,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     """At 1, 2 and 5 times powers of ten; at powers alone where that would be too many."""
     powers = [10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     ticks = [m * power for power in powers for m in (1, 2, 5) if low <= m * power <= high]
-    if len(ticks) > 9:
-        ticks = [power for power in powers if low <= power <= high]
-    return ticks
+    return ticks if len(ticks) <= 9 else [power for power in powers if low <= power <= high]
 
 
 def _thousands(value: float) -> str:

@@ -107,6 +107,7 @@ class Network(NotScripted):
 
     Options: ClassVar[type]
     carried: ClassVar[tuple[str, ...]] = ()
+    has_hidden_layers: ClassVar[bool] = True
     edge_dim: int | None
     in_channels: int
     hidden_channels: int
@@ -150,7 +151,7 @@ class Network(NotScripted):
         self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
         for field in fields(options):
             setattr(self, field.name, getattr(options, field.name))
-        if self.hidden_channels < 1:
+        if self.hidden_channels < 1 and self.has_hidden_layers:
             raise Node2SeqError(
                 f"hidden_channels={self.hidden_channels}", "a layer needs at least one", "Give 1 or more"
             )
