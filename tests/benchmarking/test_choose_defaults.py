@@ -149,6 +149,22 @@ def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script:
     assert script.chosen(rows, "narrow", ("three",)) == "small/fast"
 
 
+def test_sets_that_hold_copies_have_no_say(script: ModuleType, tmp_path: Path):
+    rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
+    about = {"stage": script.SWEEP, "kind": "wide", "seed": 100, "validation_nodes": 100}
+    for graph, own in (("squirrel", (0.9, 0.1)), ("squirrel-unique", (0.4, 0.5))):
+        for candidate, value in zip(CANDIDATES, own, strict=True):
+            rows.add({**about, "graph": graph, "candidate": candidate, "cross_fitted": value})
+    script.CANDIDATES["wide"] = CANDIDATES
+    assert script.chosen(rows, "wide") == "small/still"
+
+
+def test_a_kind_with_later_candidates_is_measured_on_other_splits(script: ModuleType):
+    first, later = script.measure_seeds("narrow"), script.measure_seeds("wide")
+    assert len(first) == len(later) == 2
+    assert not {*first} & {*later}
+
+
 def test_short_trainings_with_normalised_sums_take_the_place_of_earlier_ones(
     script: ModuleType, tmp_path: Path
 ):
