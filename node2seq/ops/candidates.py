@@ -1,4 +1,4 @@
-"""Who lies within several hops: the candidates for non-local neighbours, in blocks of rows."""
+"""The nodes within several hops: the candidates for non-local neighbours, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class CopiedCandidates(Candidates):
 
 
 def candidates_of(sequences: Sequences, hops: int, max_candidates: int | None = None) -> Candidates:
-    """Who lies within so many hops of each node of a square graph, or some of them; found once and kept."""
+    """The nodes within ``hops`` hops of each node of a square graph, or some of them; found once and kept."""
     wanted = hops, max_candidates
     if wanted not in sequences.candidates:
         # What is kept must not hold its keeper: both would outlive the graph.
@@ -209,29 +209,28 @@ def _blocks(rows: Tensor, sequences: Sequences, most: int) -> Iterator[Tensor]:
     """Cuts rows so that neither the marks nor the second hop's edges of a block grow too large."""
     length = sequences.rows.length()
     touched = torch.zeros_like(length).index_add_(0, sequences.rows.target, length[sequences.index])[rows]
-    total = touched.cumsum(0)
-    first = 0
-    while first < rows.numel():
+    for part in _parts(touched, max(most, 1)):
+        yield rows[part]
+
+
+def _parts(edges: Tensor, most: int) -> Iterator[slice]:
+    """Cuts places into parts: few edges together, and at most ``most`` places."""
+    total, first = edges.cumsum(0), 0
+    while first < edges.numel():
         spent = total[first - 1] if first else total.new_zeros(())
         last = int(torch.searchsorted(total, spent + _EDGES_PER_BLOCK, right=True))
-        last = min(max(last, first + 1), first + max(most, 1), rows.numel())
-        yield rows[first:last]
+        last = min(max(last, first + 1), first + most, edges.numel())
+        yield slice(first, last)
         first = last
 
 
 def _spread(row: Tensor, node: Tensor, sequences: Sequences, shape: torch.Size) -> Tensor:
     """Marks, for each row, the sources of all edges into its nodes."""
     marks = torch.zeros(shape, dtype=torch.bool, device=node.device)
-    length = sequences.rows.length()[node]
-    total = length.cumsum(0)
-    first = 0
-    while first < node.numel():  # a frontier of hubs touches many edges: a part of it at a time
-        spent = total[first - 1] if first else total.new_zeros(())
-        last = int(torch.searchsorted(total, spent + _EDGES_PER_BLOCK, right=True))
-        last = min(max(last, first + 1), node.numel())
-        part = _take(sequences, node[first:last])
-        marks[row[first:last][part.rows.target], part.index] = True
-        first = last
+    # A frontier of hubs touches many edges: a part of it at a time.
+    for part in _parts(sequences.rows.length()[node], node.numel()):
+        taken = _take(sequences, node[part])
+        marks[row[part][taken.rows.target], taken.index] = True
     return marks
 
 

@@ -19,9 +19,8 @@ from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
 from node2seq.ops.dispatch import choose_backend, is_transformed
-from node2seq.ops.edge_order import find_order, rank_by_edges, rearrange_by_edges
 from node2seq.ops.edge_values import EdgeValues
-from node2seq.ops.fixed_order import rearrange
+from node2seq.ops.fixed_order import find_order, rank_by_edges, rearrange, rearrange_by_edges
 from node2seq.ops.linear import linear
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences, rank_parallel

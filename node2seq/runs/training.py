@@ -103,7 +103,7 @@ class RunStart:
     epoch: int
     warnings: tuple[str, ...]
     batches: str | None = None
-    """What to say of mini-batches: their sizes, and why, if nobody asked for them."""
+    """The message about mini-batches: their sizes, and the reason if they were chosen automatically."""
 
 
 Runs = Sequence[tuple[RunConfig, Path]]
@@ -471,7 +471,8 @@ class Session:
                     saved = time.monotonic()
                 if self.on_epoch is not None and latest:
                     self.on_epoch(self._told(latest, trainer.epoch))
-            if not self.alone:  # runs are kept one by one: a kill in between must not train them anew
+            # Runs are kept one by one: after a kill in between, they must not be trained again.
+            if not self.alone:
                 self._save(trainer, members)
 
     def _told(self, latest: Sequence[EpochRecord], _epoch: int) -> EpochRecord:

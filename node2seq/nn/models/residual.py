@@ -63,7 +63,7 @@ class ResidualBlock(nn.Module):
         self.dropouts = make_dropouts(options.dropout, options.dropout, start=layer)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
+        """Draws new initial parameters, and new seeds of the dropouts."""
         for child in self.children():
             reset(child)
 

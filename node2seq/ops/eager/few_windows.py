@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
-from node2seq.ops.sequences import Sequences, lasting, multiply
+from node2seq.ops.sequences import Sequences, gradient_of_taps, lasting, multiply
 
 # So many windows of 64 floats stay in a CPU's L2; and so many of a row are read out one after the other.
 _MOST_WINDOWS = 2**14
@@ -105,7 +105,7 @@ class _ConvolveFew(torch.autograd.Function):
         value, taps, bag = _values(x, weight, sequences, windows)
         out, winner, is_larger = _read_out(value, windows, readout, readout == "max", with_winner)
         ctx.save_for_backward(x, taps, bag, *is_larger)
-        ctx.windows, ctx.readout, ctx.kernel_size = windows, readout, weight.size(-3)
+        ctx.windows, ctx.readout, ctx.shape = windows, readout, weight.shape
         if winner is not None:
             ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
@@ -115,16 +115,14 @@ class _ConvolveFew(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor | None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, taps, bag, *is_larger = ctx.saved_tensors
-        runs, kernel_size = taps.shape[:-2], ctx.kernel_size
-        table = _add_up(_to_windows(grad, ctx.windows, is_larger, ctx.readout), bag, x.size(0) * kernel_size)
+        by_window = _to_windows(grad, ctx.windows, is_larger, ctx.readout)
+        table = _add_up(by_window, bag, x.size(0) * ctx.shape[-3])
         table = table.view(-1, taps.size(-1))  # the gradient of the projected rows, [M, K * D]
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad_x = multiply(table, taps.mT)
         if ctx.needs_input_grad[1]:
-            own = x.view(*runs, -1, x.size(-1)).mT
-            by_tap = (own @ table.view(*runs, -1, table.size(-1))).unflatten(-1, (kernel_size, -1))
-            grad_weight = by_tap.transpose(-3, -2)
+            grad_weight = gradient_of_taps(x, table, ctx.shape)
         return grad_x, grad_weight, None, None, None, None
 
 
