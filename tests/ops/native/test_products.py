@@ -158,3 +158,28 @@ def test_projections_run_in_the_loops_unless_somebody_listens(monkeypatch: pytes
     doubled = conv(x, edge_index) - conv.bias
     torch.testing.assert_close(doubled, 2 * (expected - conv.bias))
     assert len(weights) == 1
+
+
+def test_layers_of_16_bits_or_without_a_width_are_projected_in_float32(monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    x, edge_index = torch.randn(300, 64), torch.randint(300, (2, 900))
+    multiply, dtypes = products.linear, list[torch.dtype]()
+
+    def listening(x: Tensor, weight: Tensor) -> Tensor | None:
+        dtypes.extend([x.dtype, weight.dtype])
+        return multiply(x, weight)
+
+    monkeypatch.setattr(native, "linear", listening)
+    for conv in (Node2SeqConv(64, 64).bfloat16(), Node2SeqConv(-1, 64)):
+        x = x.to(conv.weight.dtype)
+        outs, grads = [], []
+        for conv.backend in ("native", "eager"):
+            out = conv(x, edge_index)
+            out.square().sum().backward()
+            assert conv.lin.weight.grad is not None
+            outs.append(out)
+            grads.append(conv.lin.weight.grad)
+            conv.zero_grad()
+        torch.testing.assert_close(*outs)
+        torch.testing.assert_close(*grads, rtol=2e-2, atol=1e-2 * float(grads[0].abs().max()))
+    assert dtypes == [torch.float32] * 4
