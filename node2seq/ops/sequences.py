@@ -115,7 +115,7 @@ class Sequences:
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
-        return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
+        return Sequences(self.rows, self.index.index_select(0, order), self.num_sources, origin=(self, order))
 
     def with_sources(self, index: Tensor) -> Sequences:
         """Sequences of the same lengths with other sources."""
