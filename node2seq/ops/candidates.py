@@ -36,7 +36,7 @@ class Part(NamedTuple):
     """The first of these nodes."""
     length: Tensor
     """How many candidates each has."""
-    index: Tensor
+    node: Tensor
     """They themselves, ascending for each node, int32."""
 
 
@@ -73,7 +73,7 @@ class Candidates:
         return self._listed
 
     def parts(self) -> list[Part] | None:
-        """The lists in parts, of which more can be kept, or None. Found anew: who asks keeps what it needs."""
+        """The lists in parts, of which more can be kept, or None; found anew: who asks keeps them."""
         if self._too_large_in_parts:
             return None
         with lasting():
@@ -112,7 +112,7 @@ class Candidates:
         if parts is None:
             return None
         rows = Rows.from_lengths(torch.cat([none, *(part.length for part in parts)]))
-        index = torch.cat([none, *(part.index for part in parts)])
+        index = torch.cat([none, *(part.node for part in parts)])
         return Sequences(rows, index, self.sequences.num_sources)
 
     def _list_parts(self, most: float) -> list[Part] | None:

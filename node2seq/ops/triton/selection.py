@@ -246,7 +246,7 @@ class Lists:
         found = []
         for part in parts:
             ptr = torch.cat([part.length.new_zeros(1), part.length.cumsum(0)])
-            found.append(ListedPart(part.first, part.index, Work.of(ptr, part.index.numel())))
+            found.append(ListedPart(part.first, part.node, Work.of(ptr, part.node.numel())))
         length = torch.cat([part.length.int() for part in parts])
         return cls(length, found)
 
