@@ -161,7 +161,10 @@ class Large:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             seconds_of(step, self.device)
         on_gpu = [event for event in profiler.events() or () if event.device_type.name == "CUDA"]
-        busy = sum(event.time_range.elapsed_us() for event in on_gpu) / 1e3
+        busy, end = 0.0, 0.0
+        for first, last in sorted((event.time_range.start, event.time_range.end) for event in on_gpu):
+            busy += max(last - max(first, end), 0.0) / 1e3
+            end = max(end, last)
         self.report.add(replace(row, result=f"{min(busy / wall.p50_ms, 1.0):.0%} of the time"))
 
     def _step(self, readout: str, **options: Any) -> Callable[[], None]:

@@ -76,6 +76,9 @@ class DeviceBatch:
 class DeviceLoader:
     """The batches of one epoch after the other, as :func:`node2seq.data.sampler.batch_loader` gives them.
 
+    On a GPU a batch is drawn in a stream of its own, where the host waits for sizes while the GPU works on
+    the step before.
+
     Args:
         sampler: Draws the neighbours.
         batches: The seed nodes.
@@ -85,10 +88,27 @@ class DeviceLoader:
     def __init__(self, sampler: DeviceSampler, batches: SeedBatches, read: Callable[[Any], Any]) -> None:
         self._sampler, self._batches, self._read = sampler, batches, read
         self._nodes = batches.nodes.to(sampler.colptr.device)
+        self._stream = torch.cuda.Stream(self._nodes.device, priority=-1) if self._nodes.is_cuda else None
 
     def __iter__(self) -> Iterator[Any]:
+        if self._stream is None:
+            yield from map(self._draw, self._batches)
+            return
+        current = torch.cuda.current_stream(self._nodes.device)
+        done = current.record_event()
         for places in self._batches:
-            seeds = self._nodes[torch.tensor(places)]
-            found = self._sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
-            edge_index = torch.stack([found.row, found.col])
-            yield self._read(DeviceBatch(found.node, edge_index, found.edge, len(places)))
+            # Memory of a batch that is gone is used again here: only when the step on it has ended. That is
+            # the step before the last, which was queued before the last batch was drawn.
+            self._stream.wait_event(done)
+            done = current.record_event()
+            with torch.cuda.stream(self._stream):
+                batch = self._draw(places)
+            current.wait_stream(self._stream)
+            yield batch
+            del batch
+
+    def _draw(self, places: list[int]) -> Any:
+        seeds = self._nodes[torch.tensor(places)]
+        found = self._sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
+        edge_index = torch.stack([found.row, found.col])
+        return self._read(DeviceBatch(found.node, edge_index, found.edge, len(places)))

@@ -83,7 +83,8 @@ def test_an_epoch_on_large_graphs_is_measured_in_every_way(tmp_path: Path):
 
 
 def test_a_slow_case_is_a_result_and_the_next_one_is_measured(tmp_path: Path):
-    printed, rows = run("bench_large.py", tmp_path, *"--shrink 20000 --parts nonlocal --limit 1e-6".split())
+    small = ("--shrink", "20000", "--parts", "nonlocal")
+    printed, rows = run("bench_large.py", tmp_path, *small, "--limit", "1e-6")
     assert len(rows) == 8
     assert {(row.variant, row.result) for row in rows} == {("first epoch", "more than 1e-06 s")}
     assert printed.count("more than 1e-06 s") == 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from node2seq.environment import Processes
 from node2seq.nn.models.network import Network, hops_of_network
 from node2seq.train import BatchSettings, TrainSettings, minibatch
 from node2seq.train import device_batches as module
-from node2seq.train.batches import BatchGraph, batches_in_words
+from node2seq.train.batches import BatchGraph, MiniBatches, batches_in_words
 from node2seq.train.device_batches import DeviceGraph, fits_on
 from node2seq.train.inference import infer_by_layers
 from node2seq.train.minibatch import BatchTrainer
@@ -120,3 +120,28 @@ def test_a_gpu_trains_on_batches_of_its_own(data, split):
         losses.append([(record.loss, record.val_loss) for record in trainer.runs[0].history])
     for one, other in zip(*losses, strict=True):
         assert one == pytest.approx(other, rel=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_batch_is_not_overwritten_while_a_step_works_on_it():
+    """Batches are drawn while the GPU works on the step before: each stays as it was drawn."""
+    nodes, generator = 200_000, torch.Generator().manual_seed(0)
+    edge_index = torch.randint(nodes, (2, 4_000_000), generator=generator)
+    graph = Data(x=torch.randn(nodes, 64, generator=generator), edge_index=edge_index)
+    torch.manual_seed(0)
+    model = make_network("node2seq", 64, CLASSES, {"hidden_channels": 8}).cuda()
+    seeds = torch.arange(0, nodes, 8)
+    sums: list[list[float]] = []
+    for kind in (DeviceGraph, BatchGraph):
+        drawn = MiniBatches(kind.of(model, graph), seeds, BatchSettings(1024, (10, 10, 10)), 3, Processes())
+        found, batches = [], cast("Any", drawn.of_epoch(0))
+        for part, x in batches:
+            part, x = part.to(torch.device("cuda")), x.cuda()
+            busy = torch.randn(4096, 4096, device="cuda")
+            for _ in range(8):  # the step has not begun when the next batch is drawn
+                busy = busy @ busy / 64
+            total = x.double().sum() + (part.edges.index.double() * part.seeds.sum()).sum()
+            found.append(total + 0 * busy[0, 0].isnan())
+        sums.append([float(total) for total in found])
+    assert sums[0] == pytest.approx(sums[1], rel=1e-12)
