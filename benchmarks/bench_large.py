@@ -65,6 +65,22 @@ def make_network(device: torch.device, readout: str, **options: Any) -> Node2Seq
     return Node2Seq(CHANNELS, HIDDEN, CLASSES, readout=readout, **options).to(device).train()
 
 
+def verify_batches(device: torch.device) -> None:
+    """Batches drawn on the device are those drawn in main memory, and stay so while the device is behind."""
+    network = make_network(device, "mean")
+    data, train = make_graph(Size("", 20_000, 400_000), torch.device("cpu"))
+    found: list[list[Tensor]] = [[], []]
+    for kind, copies in zip((DeviceGraph, BatchGraph), found, strict=True):
+        settings = BatchSettings(BATCH_SIZE // 64, FANOUT)
+        batches: Any = MiniBatches(kind.of(network, data), train, settings, 0, Processes())
+        for part, x in batches.of_epoch(0):
+            busy = torch.ones(2048 if device.type == "cuda" else 1, 2048, device=device)
+            for _ in range(8 if kind is DeviceGraph else 0):
+                busy = busy @ busy.t() @ busy
+            copies += [value.clone() for value in (part.n_id, part.edges.index, part.seeds, x)]
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(*found, strict=True)), "other batches"
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Raises TimeoutError when so many seconds are over; none for 0."""
@@ -214,6 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     report = Report(options)
     verify_backends(report.device)
+    if "minibatches" in options.parts:
+        verify_batches(report.device)
     for size in (*FULL, *NONLOCAL):
         wanted = [part for part in PARTS if part in options.parts and size in SIZES[part]]
         if not wanted:

@@ -97,15 +97,14 @@ class DeviceLoader:
         current = torch.cuda.current_stream(self._nodes.device)
         done = current.record_event()
         for places in self._batches:
-            # Memory of a batch that is gone is used again here: only when the step on it has ended. That is
-            # the step before the last, which was queued before the last batch was drawn.
+            # The batch before the last has just been let go, and its memory may be used again here: when the
+            # step on it has ended, which was queued before the last batch was drawn.
             self._stream.wait_event(done)
             done = current.record_event()
             with torch.cuda.stream(self._stream):
                 batch = self._draw(places)
             current.wait_stream(self._stream)
-            yield batch
-            del batch
+            yield batch  # kept until the next one is drawn, whatever becomes of it
 
     def _draw(self, places: list[int]) -> Any:
         seeds = self._nodes[torch.tensor(places)]
