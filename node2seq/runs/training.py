@@ -446,7 +446,10 @@ class Session:
                 dict.fromkeys(filter(None, [*self.graph.report.warnings, *of_runs, self._too_large]))
             )
             rates = trainer.runs[0].settings.lr, first.run.settings.lr
-            in_words = batches and batches_in_words(batches, rates, self.processes, self._why_batches)
+            in_words = None
+            if isinstance(trainer, BatchTrainer):
+                told = self.processes, self._why_batches, trainer.drawn_on
+                in_words = batches and batches_in_words(batches, rates, *told)
             known = (self.home, first.run, self.graph, first.split, trainer.epoch, tuple(texts))
             self.on_start(RunStart(*known, in_words))
         return trainer
