@@ -141,14 +141,20 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
     "few-labels": {
         "options": {
             "hidden_channels": 64,
-            "num_layers": 2,
+            "num_layers": 1,
             "dropout": 0.5,
             "input_dropout": 0.5,
             "smoothing": 10,
             "teleport": 0.1,
         },
-        "layer": {"readout": "mean", "taps": "depthwise"},
-        "settings": {"lr": 0.003, "weight_decay": 5e-4, "averaging": 0.97},
+        "layer": {"readout": "ranks"},
+        "settings": {
+            "lr": 0.01,
+            "weight_decay": 5e-4,
+            "averaging": 0.97,
+            "views": 2,
+            "consistency": 1.0,
+        },
     },
 }
 
