@@ -7,6 +7,7 @@ from torch import Tensor
 
 from node2seq.ops import eager
 from node2seq.ops.sequences import Convolution, Layout, Positions, Ranking, Sequences
+from node2seq.ops.triton.compared_rows import compare_rows
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums, fits, scored_window_sum
 from node2seq.ops.triton.launch import plain
 from node2seq.ops.triton.plan import plan_of, reordered
@@ -46,6 +47,8 @@ def score_and_rank(
 def _rank_rows(query: Tensor, key: Tensor, sequences: Sequences) -> Layout:
     plan = plan_of(sequences)
     work = plan.work
+    if work.long_items and plan.compares_few:
+        return compare_rows(query, key, plan)
     if not packs(plan):
         scores = score_items(query, key, plan, work.items)
         return reordered(plan, eager.rank(scores, precedence(own_score(key)).long(), sequences))
