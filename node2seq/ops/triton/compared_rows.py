@@ -1,4 +1,4 @@
-"""Equations 2 and 3 for small graphs with rows of any length in two launches: each entry counts those before it.
+"""Equations 2 and 3 for small graphs, rows of any length, in two launches: entries count those before them.
 
 Sorting starts a kernel for each width and four for the longest rows and for ties, which small graphs wait for
 longer than for all comparisons.

@@ -21,8 +21,8 @@ ITEM = 256
 SHORT_WIDTHS = (16, 32, 64)
 # Longer rows are sorted in registers up to the last width; even longer ones in chunks that are merged.
 SORT_WIDTHS = (128, 256, 512, 1024)
-# Launches are what small graphs wait for. So many places for short rows, padding included, and all of them are
-# worked on at the widest width that is needed: at 64, of 16,384 rows.
+# Launches are what small graphs wait for. So many places for short rows, padding included, and all of them
+# are worked on at the widest width that is needed: at 64, of 16,384 rows.
 MOST_PADDED = 2**20
 # So many comparisons at most, and rows of all lengths are ranked by comparing each entry with all of its row.
 MOST_COMPARED = 2**29
@@ -108,7 +108,7 @@ class Work:
         return [bucket for bucket in found if bucket.count]
 
     def compares_few(self, entries: int) -> bool:
-        """Whether comparing each of so many entries with all of its row is little work; an upper bound tells."""
+        """Whether it is little work to compare each of so many entries with all of its row, at most."""
         sorts, chunks = self.sort_buckets, self.chunks.row.numel()
         longest = sorts[-1].width if sorts else self.short
         if chunks:  # of the rows that are cut, all but one may be as short as two chunks
