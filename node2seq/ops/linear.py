@@ -191,9 +191,10 @@ def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
 def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
     """A linear map, in float32 or better; each run's rows lie behind each other."""
     initialize(lin, x)
-    if x.dtype == lin.weight.dtype and x.dtype in NATIVE_DTYPES:
-        return apply(lin, x).contiguous()
-    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
+    weight = lin.weight
+    if x.dtype == weight.dtype and x.dtype in NATIVE_DTYPES:
+        return (linear(x, weight, lin.bias) if is_plain_linear(lin) else apply(lin, x)).contiguous()
+    dtype = torch.promote_types(torch.promote_types(x.dtype, weight.dtype), torch.float32)
     wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
     if is_plain_linear(lin):
         return linear(x.to(dtype), wide["weight"], wide.get("bias")).contiguous()

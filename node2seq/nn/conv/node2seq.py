@@ -318,6 +318,10 @@ class Node2SeqConv(SequenceMessages):
         root = ops.root_of(self.lin_root, self.bias) if fuses else None
         dtype = ops.storage_dtype(x_src)
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
+        if root is not None and then is not None and not return_trace and not return_attention_weights:
+            out = self._layer_in_one(x_src, edge_index, root, then)
+            if out is not None:
+                return out
         with ops.full_precision(x_src.device):
             key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
@@ -341,13 +345,27 @@ class Node2SeqConv(SequenceMessages):
                     out, winner = self.convolve_messages(edge_index, *given)
             if root is None:
                 out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
-        out = out.to(torch.promote_types(x_src.dtype, weight.dtype))
+        if out.dtype != (dtype := torch.promote_types(x_src.dtype, weight.dtype)):
+            out = out.to(dtype)
         if not return_trace and not return_attention_weights:
             return out
         graphs = key.shape[:-2].numel() * self.heads
         trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
         scores = self._edges_and_scores(ranking) if return_attention_weights else None
         return out, *(extra for extra in (trace, scores) if extra is not None)
+
+    def _layer_in_one(
+        self, x: Tensor, edge_index: Adj, root: ops.Root, then: ops.Convolution
+    ) -> Tensor | None:
+        """All equations in one step, if nothing of the options or the backend stands against it."""
+        if self.hops > 1 or self.order != "attention":
+            return None
+        with ops.full_precision(x.device):
+            step = ops.find_layer(x, self.lin, self.tap_matrices(), root, self.backend)
+            if step is None:
+                return None
+            sequences, _ = self._sequences(edge_index, x, x, None)
+            return step(sequences, then)
 
     def _rank(
         self,
