@@ -20,9 +20,8 @@ from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
 from node2seq.ops.dispatch import NATIVE_DTYPES, choose_backend, is_transformed
-from node2seq.ops.edge_order import find_order, rank_by_edges, rearrange_by_edges
 from node2seq.ops.edge_values import EdgeValues
-from node2seq.ops.fixed_order import rearrange
+from node2seq.ops.fixed_order import find_order, rank_by_edges, rearrange, rearrange_by_edges
 from node2seq.ops.linear import SparseRows, initialize, is_plain_linear, linear
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences, rank_parallel
@@ -162,31 +161,30 @@ def convolve(
 
 
 def find_layer(
-    x: Tensor | SparseRows, lin: nn.Module, weight: Tensor, root: Root, backend: str
-) -> Callable[..., Tensor] | None:
-    """A backend's way from features to the output in one step, if it has one and nobody looks in between.
+    backend: Any, lin: nn.Module, x: Tensor | SparseRows, weight: Tensor, root: Root
+) -> Callable[[Sequences, Convolution], Tensor] | None:
+    """A backend's way from features to the output in one step, if nobody looks in between.
 
     It takes the neighbours of each target and the convolution over them.
 
     Args:
+        backend (module): A backend that has such a step.
+        lin (torch.nn.Module): What projects the features.
         x (torch.Tensor): The features.
-        lin (torch.nn.Module): What projects them.
         weight (torch.Tensor): The taps.
         root (Root): What the own rows are multiplied with, and the bias.
-        backend (str): The user's choice.
     """
-    if not isinstance(x, Tensor) or x.dim() != 2 or x.layout != torch.strided or not is_plain_linear(lin):
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.layout != torch.strided:
         return None
-    if x.dtype not in NATIVE_DTYPES:  # projected in float32, for which there are other backends
+    if x.dtype not in NATIVE_DTYPES:  # backends work on what they make of it
         return None
-    step = getattr(choose_backend(backend, x), "layer", None)
-    if step is None or lin.bias is not None:
+    if weight.dim() != 3 or lin.bias is not None or not is_plain_linear(lin):
         return None
     initialize(lin, x)
-    projection, dtype, bias = lin.weight, x.dtype, root.bias
-    is_of_one_type = projection.dtype == weight.dtype == root.weight.dtype == dtype
-    is_of_one_type &= bias is None or bias.dtype == dtype
-    return partial(step, x, projection, weight, root) if is_of_one_type and weight.dim() == 3 else None
+    projection, bias = lin.weight, root.bias
+    is_of_one_type = projection.dtype == weight.dtype == root.weight.dtype == x.dtype
+    is_of_one_type &= bias is None or bias.dtype == x.dtype
+    return partial(backend.layer, x, projection, weight, root) if is_of_one_type else None
 
 
 @torch.no_grad()

@@ -253,7 +253,9 @@ def _plan_of_copies(runs: int) -> Any:
 def _compile_selection() -> None:
     """One run and several, at every block size, with one threshold and with many."""
     for runs, channels in ((1, 5), (3, 64)):
-        x, graph, lists = torch.zeros(_NODES * runs, channels), _plan_of_copies(runs), _plan_of_copies(1)
+        x, graph, alone = torch.zeros(_NODES * runs, channels), _plan_of_copies(runs), _plan_of_copies(1)
+        part: Any = selection.ListedPart(0, alone.index, alone.work)
+        lists = selection.Lists(alone.rows.length().int(), [part])
         scores, numbers = torch.zeros(graph.index.numel()), graph.index
         selected = (numbers, scores, numbers)
         for threshold in (0.0, torch.zeros(_NODES * runs)):
