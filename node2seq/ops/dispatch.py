@@ -20,6 +20,7 @@ and may have functions that take several of these steps at once:
 
 ======================  ==================================================================================
 ``score_and_rank``      from features to a :class:`node2seq.ops.sequences.Ranking`
+``layer``               from features to the output, local neighbours sorted by attention
 ``select``              the whole non-local selection, to a :class:`node2seq.ops.sequences.Ranking` too
 ``build``               from edges to sequences, or nothing if the backend has no way of its own for them
 ``drop``                counter-based dropout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -205,9 +205,16 @@ def _warn_of_sparse_rows() -> None:
 def multiply(x: Tensor, weight: Tensor) -> Tensor:
     """Rows times one weight matrix, or, for R runs as one disjoint union, each run's rows times its own."""
     if weight.dim() == 2:
-        return x @ weight
+        return x.mm(weight)
     runs = weight.size(0)
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
+
+
+def product_of_runs(first: Tensor, second: Tensor, runs: Sequence[int]) -> Tensor:
+    """The first transposed times the second; with runs, as one disjoint union, each run's times its own."""
+    if not runs:
+        return first.t().mm(second)
+    return first.reshape(*runs, -1, first.size(-1)).mT @ second.reshape(*runs, -1, second.size(-1))
 
 
 def gradient_of_taps(x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor:

@@ -320,10 +320,14 @@ class Node2SeqConv(SequenceMessages):
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
         with ops.full_precision(x_src.device):
             backend = ops.choose_backend(self.backend, x_src, ops.product_dtype(x_src, self.lin))
+            weight = self.tap_matrices()
+            if root is not None and then is not None and not return_trace and not return_attention_weights:
+                in_one = self._in_one_step(backend, x_src, edge_index, weight, root, then)
+                if in_one is not None:
+                    return in_one
             key = ops.project(self.lin, x_src, backend)  # eq. 1: X̄ = X W1, [M, D]
             query = key if is_shared else self._query(x_dst, key, edge_index, size, backend)  # [N, D]
             sequences, edges = self._sequences(edge_index, key, query, values)
-            weight = self.tap_matrices()
             ranks = winner = None
             if has_ranks:
                 edge_attr = None if values is None else values[1]
@@ -342,13 +346,29 @@ class Node2SeqConv(SequenceMessages):
                     out, winner = self.convolve_messages(edge_index, *given)
             if root is None:
                 out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
-        out = out.to(torch.promote_types(x_src.dtype, weight.dtype))
+        if out.dtype != (dtype := torch.promote_types(x_src.dtype, weight.dtype)):
+            out = out.to(dtype)
         if not return_trace and not return_attention_weights:
             return out
         graphs = key.shape[:-2].numel() * self.heads
         trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
         scores = self._edges_and_scores(ranking) if return_attention_weights else None
         return out, *(extra for extra in (trace, scores) if extra is not None)
+
+    def _in_one_step(
+        self,
+        backend: Any,
+        x: Tensor,
+        edge_index: Adj,
+        weight: Tensor,
+        root: ops.Root,
+        then: ops.Convolution,
+    ) -> Tensor | None:
+        """All equations at once, if nothing in the options or the backend stands against it."""
+        if self.hops > 1 or self.order != "attention" or not hasattr(backend, "layer"):
+            return None
+        step = ops.find_layer(backend, self.lin, x, weight, root)
+        return None if step is None else step(self._sequences(edge_index, x, x, None)[0], then)
 
     def _rank(
         self,
