@@ -61,10 +61,11 @@ class Record:
             return [torch.zeros_like(leaf) for leaf in self._leaves]
         self._given = [tensor.contiguous() for tensor in given]
         with _autograd():
-            found = torch.autograd.grad(
-                self._edge, self._leaves, grad, allow_unused=True, materialize_grads=True
-            )
-        return [tensor.contiguous() for tensor in found]
+            return [
+                *torch.autograd.grad(
+                    self._edge, self._leaves, grad, allow_unused=True, materialize_grads=True
+                )
+            ]
 
     def _pack(self, saved: Tensor) -> Any:
         storage = saved.untyped_storage().data_ptr()

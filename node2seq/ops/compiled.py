@@ -18,6 +18,7 @@ from node2seq.ops.autograd_record import Record, record_of
 from node2seq.ops.dispatch import WRAPPERS, choose_backend
 from node2seq.ops.edge_values import EdgeValues
 from node2seq.ops.layer import convolve, hard_ranks, rank
+from node2seq.ops.own_memory import in_own_memory
 from node2seq.ops.plan_cache import GraphNumbers
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences
 
@@ -159,10 +160,11 @@ _CALL = (
 )
 
 
-def _op(name: str, returns: str, before: str = "") -> Any:
+def _op(name: str, returns: str, takes: str = _CALL) -> Any:
     """Makes a custom op of a function."""
-    schema = f"({before}{_CALL}) -> {returns}"
-    return torch.library.custom_op(f"node2seq::{name}", mutates_args=(), schema=schema, tags=_TAGS)
+    schema = f"({takes}) -> {returns}"
+    make = torch.library.custom_op(f"node2seq::{name}", mutates_args=(), schema=schema, tags=_TAGS)
+    return lambda function: make(in_own_memory(function))
 
 
 @_op("forward", "(Tensor, Tensor)")
@@ -171,7 +173,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     call = Call(*arguments)
     token = call.edge_index.new_empty(0)
     if not any(call.wants):
-        return call.run(*call.given).contiguous(), token
+        return call.run(*call.given), token
     return Record(call.run, call.given, call.wants).keep(token), token
 
 
@@ -181,7 +183,7 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor]:
     return call.given[0].new_empty(call.shape()), call.edge_index.new_empty(0)
 
 
-@_op("backward", "Tensor[]", before="Tensor grad, Tensor token, ")
+@_op("backward", "Tensor[]", takes=f"Tensor grad, Tensor token, {_CALL}")
 def _backward(grad: Tensor, token: Tensor, *arguments: Any) -> list[Tensor]:
     """The gradients of those of the given tensors that want one."""
     call = Call(*arguments)
@@ -257,7 +259,7 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 _ENTRIES = {"entry": False, "entry or loop": True}
 
 
-@torch.library.custom_op("node2seq::plan", mutates_args=(), tags=_TAGS)
+@_op("plan", "Tensor", takes="str part, ScalarType dtype, SymInt[] graph, Tensor edge_index")
 def _part_of_plan(part: str, dtype: torch.dtype, graph: Sequence[int], edge_index: Tensor) -> Tensor:
     """One of the tensors of a plan, by name."""
     numbers = GraphNumbers(*graph)
