@@ -58,15 +58,14 @@ def test_ranks_and_winners():
     _assert_as_promised(compiled._rank, *call._replace(given=call.given[:1], wants=[]))
 
 
-def test_gradients_that_are_slices_of_one_product(monkeypatch):
+def test_gradients_that_are_slices_of_a_product(monkeypatch):
     """As on a GPU, where one product yields the gradients of the taps and of the root."""
     call = _call()
 
-    def gradients(_record, given, grad):
-        taps, root = given[1], given[2]
+    def gradients(_record, given, _grad):
+        x, taps, root, bias = given
         both = torch.randn(taps.numel() + root.numel())
-        slices = both[: taps.numel()].view_as(taps), both[taps.numel() :].view_as(root)
-        return [given[0].view_as(given[0]), *slices, grad[0]]
+        return [torch.randn(x.shape), torch.randn(taps.shape), both[-root.numel() :].view_as(root), bias + 1]
 
     monkeypatch.setattr(compiled.Record, "gradients", gradients)
     _assert_as_promised(compiled._backward, torch.randn(NODES, CHANNELS), EDGES.new_empty(0), *call)
