@@ -215,8 +215,9 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     tests = [run.own.metrics["test"] for run in finished if "test" in run.own.metrics]
     if tests:
         mean = statistics.mean(found.reference for found in tests)
-        share = shown(tests[0].reference_metric, mean, " % of the test nodes")
-        title += f"; {tests[0].reference_title}: {share}"
+        metric_of_it = tests[0].reference_metric
+        unit = " % of the test nodes" if metric_of_it == "accuracy" else " %"
+        title += f"; {tests[0].reference_title}: {shown(metric_of_it, mean, unit)}"
     others = [
         f"{METRIC_TITLES[figure]}\n(test)" for figure in other_figures(finished[0].own.metrics["val"], metric)
     ]
