@@ -467,6 +467,7 @@ def as_text(series: pl.Series, title: str) -> pl.Series:
         return series.cast(pl.String)
     if kind.is_integer() or kind.is_decimal() or kind in (pl.Boolean, pl.Categorical, pl.Enum, pl.Null):
         return series.cast(pl.String)
-    raise Node2SeqError(
-        title, f"column {series.name!r} holds {kind}, neither text nor numbers", "Leave it out, or save text"
-    )
+    cure = "Leave it out, or save text"
+    if isinstance(kind, pl.List | pl.Array):
+        cure = "Leave it out, save a column for each number, or read it with `node2seq data convert`"
+    raise Node2SeqError(title, f"column {series.name!r} holds {kind}, neither text nor numbers", cure)

@@ -175,7 +175,7 @@ CASES = [
     Case("an edge without an end", "edges.csv: row 4 has no id in column 'target'. Complete the row, or remove it.",
          edges=EDGES + b"a,\n"),
     Case("ids that are lists", "nodes.parquet: column 'id' holds List(Int64), neither text nor numbers. "
-         "Leave it out, or save text.", nodes_name="nodes.parquet", nodes=LISTS.getvalue(), label=None),
+         "Leave it out, save a column for each number, or read it with `node2seq data convert`.", nodes_name="nodes.parquet", nodes=LISTS.getvalue(), label=None),
     # Features.
     Case("a word among numbers", "nodes.csv: column 'age': 'old' in row 3 is not a number; most other cells are. "
          "Correct it, or say categorical=age (--categorical age).", nodes=NODES.replace(b"3", b"old")),

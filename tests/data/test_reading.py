@@ -318,7 +318,7 @@ def test_empty_lines_at_the_end_are_no_rows(end, packed, files, tmp_path):
         there.append(tmp_path / f"more_{name}.csv{'.gz' if packed else ''}")
         content = (text + end).encode()
         there[-1].write_bytes(gzip.compress(content) if packed else content)
-    assert_same(read_graph(there[0], there[1], "label"), read_graph(*files, "label"))
+    assert_same(read_graph(there[0], there[1], "label"), read_graph(files[0], files[1], "label"))
 
 
 def test_a_header_line_longer_than_the_first_look(tmp_path):
