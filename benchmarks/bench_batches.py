@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from script import Report, argument_parser
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops
 
 from node2seq import Node2SeqConv, ops
-from node2seq.benchmarking.layers import CHANNELS, COMPILED, NOT_COMPILED, measure
+from node2seq.benchmarking.layers import CHANNELS, COMPILED, measured_in_turns
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.benchmarking.short import verify_backends
 
@@ -72,33 +71,6 @@ def layers(batches: Sequence[Batch], device: torch.device) -> dict[BenchmarkRow,
     return found
 
 
-def measured(
-    rounds: dict[BenchmarkRow, Callable[[], None]], device: torch.device, seconds: float
-) -> list[BenchmarkRow]:
-    """The rows with the milliseconds of a step."""
-    times: dict[BenchmarkRow, list[float]] = {row: [] for row in rounds}
-    failed: dict[BenchmarkRow, str] = {}
-    for _ in range(max(round(seconds * 10), 3)):
-        for row, step in rounds.items():
-            if row in failed:
-                continue
-            try:
-                found = measure(step, device, seconds=0, least=1)
-            except RuntimeError as error:  # what torch.compile raises, also where there is no C compiler
-                failed[row] = f"{NOT_COMPILED}: {str(error).strip().splitlines()[0]}"
-                continue
-            assert found is not None
-            times[row].append(found.p50_ms / BATCHES)
-    return [
-        replace(row, result=failed[row])
-        if row in failed
-        else replace(
-            row, **dict(zip(("p20_ms", "p50_ms", "p80_ms"), np.percentile(own, (20, 50, 80)), strict=True))
-        )
-        for row, own in times.items()
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each way to use the layers."""
     parser = argument_parser(__doc__, __file__)
@@ -122,8 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 replace(row, graph=f"{row.graph}, {how}"): partial(step, is_training, is_new)
                 for row, step in found.items()
             }
-            for row in measured(rounds, report.device, options.seconds):
-                report.add(row)
+            turns = max(round(options.seconds * 10), 3)
+            for row in measured_in_turns(rounds, report.device, turns, least=1, parts=BATCHES):
+                report.add(replace(row, peak_bytes=None))
 
 
 if __name__ == "__main__":

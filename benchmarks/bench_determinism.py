@@ -2,9 +2,12 @@
 
     python benchmarks/bench_determinism.py                    # 200 epochs each; a GPU where there is one
     python benchmarks/bench_determinism.py --epochs 20 --graphs hub
+    python benchmarks/bench_determinism.py --only compiled    # the layer with mode="reduce-overhead" alone
 
 On Cora (needs the data set; see NODE2SEQ_DATA) and on a graph whose first node is connected to all others.
-Both processes share the device, so that their timing differs from run to run.
+The layer is also trained by itself under ``torch.compile(mode="reduce-overhead")``, whose CUDA graphs replay
+what lies between the layer's own steps. Both processes share the device, so that their timing differs from
+run to run.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from script import Report, argument_parser
 from torch import Tensor
 from torch_geometric.data import Data
 
+from node2seq import Node2SeqConv
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.data import Split, load, make_split
 from node2seq.environment import pick_device
@@ -91,6 +95,22 @@ def weights_digest(case: ModelCase, data: Data, split: Split, device: torch.devi
     return sha256_tensors(model.state_dict())
 
 
+def compiled_digest(readout: str, data: Data, device: torch.device, epochs: int) -> str:
+    """The same for one layer under ``torch.compile(mode="reduce-overhead")``."""
+    torch.manual_seed(SEED)
+    x, edge_index, target = data.x, data.edge_index, data.y
+    assert isinstance(x, Tensor)
+    assert isinstance(target, Tensor)
+    conv = Node2SeqConv(x.size(-1), int(target.max()) + 1, readout=readout).to(device)
+    compiled = torch.compile(conv, mode="reduce-overhead", dynamic=False)
+    optimizer = torch.optim.Adam(conv.parameters(), lr=0.01)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(compiled(x, edge_index), target).backward()
+        optimizer.step()
+    return sha256_tensors(conv.state_dict())
+
+
 def digests(options: argparse.Namespace) -> None:
     """Runs in a process of its own: prints a JSON line for each training."""
     device = pick_device(options.device)
@@ -98,9 +118,13 @@ def digests(options: argparse.Namespace) -> None:
         data, split = graph(name)
         data = data.to(str(device))
         about = {"graph": GRAPHS[name], "nodes": data.num_nodes, "edges": data.num_edges}
-        for case in MODEL_CASES:
+        for case in MODEL_CASES if options.only != "compiled" else ():
             digest = weights_digest(case, data, split, device, options.epochs)
             print(json.dumps({**about, "case": case.name, "digest": digest}), flush=True)
+        for readout in ("max", "mean") if options.only != "models" else ():
+            digest = compiled_digest(readout, data, device, options.epochs)
+            case = f"Node2SeqConv {readout}, reduce-overhead"
+            print(json.dumps({**about, "case": case, "digest": digest}), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, __file__)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--only", choices=["models", "compiled"], help="train these alone")
     parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if pick_device(options.device).type == "cpu":

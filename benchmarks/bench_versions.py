@@ -80,23 +80,28 @@ class Worker:
             text=True,
             env={**os.environ, "PYTHONPATH": str(checkout)},
         )
-        imported = Path(self._answer()["package"])
+        imported = Path(self.answer()["package"])
         if imported.parent != checkout:
             self.close()
             sys.exit(f"{checkout}: its worker imported {imported}")
 
     def ask(self, **command: Any) -> dict[str, Any]:
         """Send a command and return the answer."""
+        self.tell(**command)
+        return self.answer()
+
+    def tell(self, **command: Any) -> None:
+        """Send a command; :meth:`answer` waits for what comes back."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
-        return self._answer()
 
     def close(self) -> None:
         """End the process."""
         self._process.communicate()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
+        """What comes back next."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -152,9 +157,12 @@ def summary(graph: str, case: str, times: np.ndarray) -> Comparison:
 
 def _rounds(workers: Sequence[Worker], rounds: int, seconds: float, **case: Any) -> np.ndarray:
     """The median milliseconds of each round and worker."""
-    # One step compiles and plans, the second shows how many fill a turn.
-    first = [worker.ask(steps=2, **case)["ms"][-1] for worker in workers]
-    steps = max(1, round(1e3 * seconds / max(first)))
+    for worker in workers:  # one step compiles and plans, in all of them at once
+        worker.tell(steps=1, **case)
+    for worker in workers:
+        worker.answer()
+    # The second shows how many fill a turn.
+    steps = max(1, round(1e3 * seconds / max(worker.ask(steps=1, **case)["ms"][0] for worker in workers)))
     times = np.empty((rounds, len(workers)))
     for number in range(rounds):
         # Each starts a round as often as the others.

@@ -23,6 +23,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from families import FAMILIES, draw_graph
 from script import Rows, bare, pack_graphs, study_parser, table, train_missing, unpacked
 from torch_geometric.data import Data
 
-from node2seq.data import Split, load, make_split
-from node2seq.experiments.graphs import standardized
+from node2seq.data import Split, make_split
+from node2seq.experiments.graphs import UNIQUE, read_graph_of, standardized
 from node2seq.experiments.paper import grouped
 from node2seq.experiments.samples import standard_error
 from node2seq.recipes import recipe_for
@@ -48,17 +49,30 @@ SETS |= {name: name for name in ("chameleon", "squirrel", "actor", "cornell", "t
 # Graphs that were added when the rule had begun to look at zeros and at few labels.
 _FEW_LATER = tuple(f"{name}-few" for name in ("topics", "noisy", "hubs", "heterophilous", "grid"))
 _SMALL = tuple(f"{name}-small" for name in ("unscaled", "heterophilous", "unequal", "many-classes"))
-LATER = ("text", "topics", *_FEW_LATER, *_SMALL)
+# Other wide graphs than the sets, added with candidates whose layer leaves out the node itself.
+_WIDE_LATER = ("posts", "replies", "articles", "chameleon-unique", "squirrel-unique")
+LATER = ("text", "topics", *_FEW_LATER, *_SMALL, *_WIDE_LATER)
+# The homophilous sets with few labels, for a kind of graph of their own.
+FEW_SETS = ("cora-few", "citeseer-few", "photo-few")
 SMALL_NODES = 500  # of the families whose name ends in "-small"
 # All that the candidates are tried on.
-GRAPHS = (*dict.fromkeys((*SETS, *FAMILIES, "words-few", *LATER)),)
+GRAPHS = (*dict.fromkeys((*SETS, *FAMILIES, "words-few", *LATER, *FEW_SETS)),)
 # How many candidates are tried on later graphs: those that are least behind on the others.
 LEADING = 6
 LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
-# Sets that leave together: they share features and labels.
+# Sets that leave together: they share features and labels, or are the same nodes with and without copies.
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
+# Half of their nodes have a copy among the training nodes, which graphs of one's own do not: they have no say
+# in the choice, only their versions without copies have.
+HOLD_COPIES = ("chameleon", "squirrel")
+TWINS |= {name: (name, name + UNIQUE) for name in HOLD_COPIES}
 # Seeds of the sweep are not those of any measured run.
 SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(200, 240))
+# Kinds for which candidates were added after the measured splits had been seen are measured on others.
+LATER_SEEDS: dict[Kind, tuple[int, ...]] = {
+    "wide": tuple(range(240, 280)),
+    "few-labels": tuple(range(240, 260)),
+}
 # The stage of the rows that choose. An earlier sweep judged each run at the epoch that the same nodes had
 # chosen, which favours restless trainings; its rows are kept as "sweep". A later one tried statistics of the
 # neighbours beside the layer and was not finished; its rows are kept as "sweep with statistics".
@@ -66,6 +80,7 @@ SWEEP = "cross-fitted sweep"
 # The stage that compares two choices with more and more labels.
 LABELS = "more labels"
 CROSS_FITTED = (SWEEP, LABELS)
+SMOOTHED_OR_NOT: tuple[Kind, ...] = ("narrow", "homophilous", "few-labels")
 # The stage that trains for few epochs, and how few. Graphs whose epochs take long are left out.
 SHORT, SHORT_EPOCHS = "few epochs", (10, 30, 60)
 TAKE_LONG = ("photo", "squirrel", "chameleon", "actor")
@@ -97,31 +112,66 @@ _FASTER: dict[str, dict[str, float]] = {
     "dropout 0.2, lr 0.005": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.005, "averaging": 0.0},
     "dropout 0.2, lr 0.01": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.01, "averaging": 0.0},
 }
+# Shapes whose layer reads the neighbours alone: the node's own features stand beside it anyway.
+_OTHERS: dict[str, dict[str, Any]] = {
+    f"{name}-others": {**_SHAPES[name], "self_loops": False}
+    for name in ("max-deep", "max-broad", "ranks-deep", "ranks-broad")
+}
+_OTHER_TRAINING: dict[str, dict[str, float]] = {
+    "heavy": {"dropout": 0.5, "input_dropout": 0.8, "lr": 0.01, "weight_decay": 5e-3},
+    "half": {"dropout": 0.2, "input_dropout": 0.5, "lr": 0.003, "weight_decay": 5e-4},
+    "gentle": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.003, "weight_decay": 5e-4},
+}
 _AVERAGED: dict[str, dict[str, float]] = {"": {}, "/averaged": {"averaging": 0.97}}
 _SMOOTHED: dict[str, dict[str, float]] = {
     f"/averaged/smoothed-{teleport:g}": {"averaging": 0.97, "smoothing": 10, "teleport": teleport}
     for teleport in (0.1, 0.3)
 }
 _WIDE = ("strong", "strong-fast", "strongest")
+# For few labels, tried when a plain GCN had been ahead on citation graphs with twenty of each class.
+_OF_FEW_LABELS = {
+    f"{name}{ending}": {**_SHAPES[name], **depth}
+    for name in ("mean-depthwise", "ranks")
+    for ending, depth in {"": {}, "-single": {"num_layers": 1}}.items()
+}
+_VIEWS: dict[str, dict[str, float]] = {
+    name: {**_SMOOTHED["/averaged/smoothed-0.1"], **views}
+    for name, views in {"/one-view": {}, "/views": {"views": 2, "consistency": 1.0}}.items()
+}
 
 
-def _candidates(trainings: Sequence[str], additions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _candidates(
+    trainings: Sequence[str],
+    additions: Mapping[str, Any],
+    shapes: Mapping[str, dict[str, Any]] = _SHAPES,
+) -> dict[str, dict[str, Any]]:
+    known = _TRAINING | _OTHER_TRAINING
     return {
-        f"{shape}/{training}{name}": {**_SHAPES[shape], **_TRAINING[training], **values}
-        for shape, training, (name, values) in itertools.product(_SHAPES, trainings, additions.items())
+        f"{shape}/{training}{name}": {**shapes[shape], **known[training], **values}
+        for shape, training, (name, values) in itertools.product(shapes, trainings, additions.items())
     }
 
 
 # Tried when real graphs had shown that the blocks miss what the degrees of neighbours say.
 _SUMMED = {
-    "ranks-deep/medium/summed": {**_SHAPES["ranks-deep"], **_TRAINING["medium"], "normalized_sum": True}
+    f"{shape}/medium/summed": {**values, **_TRAINING["medium"], "normalized_sum": True}
+    for shape, values in (_SHAPES | _OTHERS).items()
+    if shape.startswith("ranks-deep")
+}
+# Tried when ranks with less dropout had been far ahead of the default on Squirrel in another comparison.
+_LATER_WIDE = {
+    **_candidates(("strong", "half", "gentle"), _AVERAGED, _OTHERS),
+    **_candidates(
+        ("half", "gentle"), _AVERAGED, {name: _SHAPES[name] for name in ("max-broad", "ranks-broad")}
+    ),
 }
 
 #: For each kind of graph what is tried. Smoothed outputs are wrong where edges join different classes.
 CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": {**_candidates(("light", "fast", "medium"), _AVERAGED), **_SUMMED},
-    "wide": _candidates(_WIDE, _AVERAGED),
+    "wide": {**_candidates(_WIDE, _AVERAGED), **_LATER_WIDE},
     "homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
+    "few-labels": _candidates(("strong", "strong-fast", "strongest", "heavy"), _VIEWS, _OF_FEW_LABELS),
 }
 
 
@@ -131,7 +181,7 @@ Todo = tuple[dict[str, Any], str, Recipe]
 
 def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-node2seq") -> Recipe:
     """A candidate as a recipe; other layers take what all blocks have in common."""
-    own = ("readout", "taps") if model != "residual-node2seq" else ()
+    own = ("readout", "taps", "self_loops") if model != "residual-node2seq" else ()
     given = {name: value for name, value in values.items() if name not in own}
     return Recipe({}, TrainSettings(epochs=300, patience=60)).updated(**given, metric=metric)
 
@@ -139,7 +189,14 @@ def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-nod
 def graphs() -> Iterator[tuple[str, Data]]:
     """All graphs by name, standardised."""
     for name in GRAPHS:
-        yield name, bare(standardized(load(SETS[name]) if name in SETS else _drawn(name)))
+        yield name, bare(standardized(read_graph(name)))
+
+
+def read_graph(name: str) -> Data:
+    """A set, a set without its duplicates, or a drawn graph."""
+    name = name.removesuffix("-few") if name in FEW_SETS else name
+    is_read = name in SETS or name.endswith(UNIQUE)
+    return read_graph_of(SETS.get(name, name)) if is_read else _drawn(name)
 
 
 def _drawn(name: str) -> Data:
@@ -200,7 +257,8 @@ def kind(name: str, data: Data) -> Kind:
 
 def sweep(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
     """Every candidate; of graphs that were added later, the leading ones."""
-    tried = list(shortfalls(rows, own, LATER))[:LEADING] if name in LATER else CANDIDATES[own]
+    only_leading = name in LATER and own != "few-labels"
+    tried = list(shortfalls(rows, own, LATER))[:LEADING] if only_leading else CANDIDATES[own]
     return [
         ({"candidate": each, "kind": own}, "residual-node2seq", recipe_of(CANDIDATES[own][each], metric))
         for each in tried
@@ -208,8 +266,8 @@ def sweep(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
 
 
 def more_labels(rows: Rows, _name: str, _own: Kind, metric: str) -> list[Todo]:
-    """The choices for narrow and for homophilous graphs, and a plain GCN, with more and more labels."""
-    choices = {chosen(rows, own): CANDIDATES[own] for own in ("narrow", "homophilous")}
+    """The choices for three kinds of graphs, and a plain GCN, with more and more labels."""
+    choices = {chosen(rows, own): CANDIDATES[own] for own in SMOOTHED_OR_NOT}
     networks = [
         ({"candidate": each}, "residual-node2seq", recipe_of(own[each], metric))
         for each, own in choices.items()
@@ -255,8 +313,8 @@ def _decides(row: Mapping[str, Any], kind: Kind, without: Sequence[str]) -> bool
     """Whether a row has a say in the choice for a kind of graph."""
     # Swept as a narrow graph before the rule looked at labels.
     was_another = row["graph"] == "hubs-few" and row.get("kind") == "narrow"
-    is_swept = row["stage"] == SWEEP and row["graph"] not in without and not was_another
-    return is_swept and _kind_of_row(row) == kind
+    has_say = row["graph"] not in (*without, *HOLD_COPIES) and not was_another
+    return row["stage"] == SWEEP and has_say and _kind_of_row(row) == kind
 
 
 def shortfalls(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> dict[str, float]:
@@ -318,17 +376,28 @@ def run(stage: str, path: Path, rows: Rows, wanted: Sequence[str] | None, share:
         "sweep": (SWEEP, sweep, None),
         "labels": (LABELS, more_labels, BOUNDARY["graphs"]),
         "short": (SHORT, few_epochs, [n for n in GRAPHS if n not in (*TAKE_LONG, *_FEW_LATER, *_SMALL)]),
-        "measure": ("measure", measure, list(SETS)),
+        "measure": ("measure", measure, [*SETS, *FEW_SETS]),
     }[stage]
     for name, data in unpacked(path, wanted or names):
         todo = todo_of(rows, name, kind(name, data), metric_of(data))[share[0] :: share[1]]
-        train(rows, label, name, data, todo, MEASURE_SEEDS if stage == "measure" else SWEEP_SEEDS)
+        seeds = measure_seeds(kind(name, data)) if stage == "measure" else SWEEP_SEEDS
+        train(rows, label, name, data, todo, seeds)
+
+
+def measure_seeds(kind: Kind) -> tuple[int, ...]:
+    """Of the splits on which a kind of graph is measured."""
+    return LATER_SEEDS.get(kind, MEASURE_SEEDS)
+
+
+def _swept_kind(rows: Rows, name: str) -> Kind | None:
+    """The kind of a graph by its rows of the sweep."""
+    swept = (row for row in rows.known if row["stage"] == SWEEP and row["graph"] == name)
+    return next(map(_kind_of_row, swept), None)
 
 
 def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
     """The test rows of a set with what the other graphs choose by now; earlier choices have rows too."""
-    swept = (row for row in rows.known if row["stage"] == SWEEP and row["graph"] == name)
-    own = next(map(_kind_of_row, swept), None)
+    own = _swept_kind(rows, name)
     if own is None:
         return []
     candidates = (chosen(rows, own, TWINS.get(name, (name,))), "default")
@@ -337,7 +406,7 @@ def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
         for row in rows.known
         if (row["stage"], row["graph"]) == ("measure", name)
         and row["candidate"] in candidates
-        and row["seed"] in MEASURE_SEEDS
+        and row["seed"] in measure_seeds(own)
     ]
 
 
@@ -347,19 +416,27 @@ class Figures:
     Args:
         name: The set.
         rows: Its rows, by seed.
+        splits: How many each model has when all have been measured.
     """
 
-    def __init__(self, name: str, rows: list[dict[str, Any]]) -> None:
+    def __init__(self, name: str, rows: list[dict[str, Any]], splits: int) -> None:
         models = (*(f"residual-{layer}" for layer in LAYERS), "gcn")
-        self.name = name
+        self.name, self.splits = name, splits
         self.by_model = {m: np.array([row["test"] for row in rows if row["model"] == m]) for m in models}
         self.seconds = {m: sum(row["seconds"] for row in rows if row["model"] == m) for m in models}
         self.candidate = next((row["candidate"] for row in rows if row["model"] == models[0]), None)
         self.ours = self.by_model[models[0]]
 
+    @classmethod
+    def of(cls, rows: Rows, name: str) -> Figures:
+        """Those of a set by all rows."""
+        own = _swept_kind(rows, name)
+        splits = len(MEASURE_SEEDS if own is None else measure_seeds(own))
+        return cls(name, sorted(measured(rows, name), key=lambda row: row["seed"]), splits)
+
     def is_complete(self) -> bool:
         """Whether every model has its runs."""
-        return all(values.size == len(MEASURE_SEEDS) for values in self.by_model.values())
+        return all(values.size == self.splits for values in self.by_model.values())
 
     def gap(self, model: str) -> tuple[float, float]:
         """The mean of the paired differences to a model, and its standard error, in points."""
@@ -395,8 +472,10 @@ def summary(found: Sequence[Figures]) -> list[str]:
 
 def page(rows: Rows) -> str:
     """What the rows say, as Markdown."""
-    every = [Figures(name, sorted(measured(rows, name), key=lambda row: row["seed"])) for name in SETS]
-    found = [figures for figures in every if figures.is_complete()]
+    found, few = (
+        [figures for figures in map(partial(Figures.of, rows), names) if figures.is_complete()]
+        for names in (SETS, FEW_SETS)
+    )
     best = {kind: list(shortfalls(rows, kind).items())[:3] for kind in CANDIDATES}
     titles = (
         *("graph", "chosen without it", *(f"`residual-{layer}`" for layer in LAYERS), "`gcn`"),
@@ -415,6 +494,10 @@ def page(rows: Rows) -> str:
         "Differences are of pairs on the same split, ± their standard error.",
         "",
         *table(titles, (figures.cells() for figures in found)),
+        "",
+        f"The same with {FEW_LABELS} labels of each class, over {len(LATER_SEEDS['few-labels'])} splits:",
+        "",
+        *table(titles, (figures.cells() for figures in few)),
     ]
     return "\n".join([*lines, "", *label_lines(rows), "", *short_lines(rows)]) + "\n"
 
@@ -426,8 +509,9 @@ def label_lines(rows: Rows) -> list[str]:
         case: grouped(some, lambda row: row["candidate"])
         for case, some in grouped(own, lambda row: (row["graph"], row["labels"])).items()
     }
-    tried = [chosen(rows, "narrow"), chosen(rows, "homophilous"), "default"]
-    titles = ("graph", "labels of each class", "as a narrow graph", "as a homophilous one", "`gcn`")
+    tried = [*(chosen(rows, own) for own in SMOOTHED_OR_NOT), "default"]
+    shown = ("as a narrow graph", "as a homophilous one", "as one with few labels", "`gcn`")
+    titles = ("graph", "labels of each class", *shown)
     cells = (
         [graph, str(labels), *(f"{100 * _mean(by_name[name], 'cross_fitted'):.1f}" for name in tried)]
         for (graph, labels), by_name in sorted(by_run.items(), key=lambda pair: pair[0])

@@ -120,7 +120,16 @@ def render(rows: Sequence[StoredRow]) -> dict[str, str]:
         ]
         for row in measured
     ]
-    waits = 1 - model.ready_milliseconds / model.batch_milliseconds
+    ready = model.ready_milliseconds / model.batch_milliseconds
+    drawn = (
+        f"With {model.drawn_by} the device waited {100 * (1 - ready):.0f} % of the time: there, more workers "
+        "help before further GPUs do."
+    )
+    if "workers" not in model.drawn_by:
+        drawn = (
+            f"Batches {model.drawn_by} take {100 * (1 / ready - 1):.0f} % longer: they are drawn, and the "
+            "plan of each is built."
+        )
     device = " and ".join(dict.fromkeys(row.device for row in measured))
     charts = {
         "cluster-memory.svg": _chart("Memory of the full batch", "GiB", model.peak_bytes, measured, GIB),
@@ -135,11 +144,7 @@ def render(rows: Sequence[StoredRow]) -> dict[str, str]:
             "GiB of the full batch are those of a step and of the graph itself."
         ),
         Grid(_header(model), [_costs(model, edges) for edges in SIZES]),
-        Paragraph(
-            "“If drawn in time” is an epoch on batches that wait on the device. With "
-            f"{model.drawn_by} the device waited {100 * waits:.0f} % of the time: there, more workers help "
-            "before further GPUs do."
-        ),
+        Paragraph(f"“If drawn in time” is an epoch on batches that wait on the device. {drawn}"),
         Paragraph("The measured points, and what the model says of them:"),
         Grid(["edges", "readout", "s an epoch", "model", "GiB of a step", "model"], points),
         *(Chart(text, name.partition(".")[0], name) for name, text in charts.items()),

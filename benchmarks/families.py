@@ -112,6 +112,43 @@ def _words(nodes: int, generator: torch.Generator) -> Data:
     return Data(x=x, edge_index=edge_index, y=y)
 
 
+def _bags(
+    y: Tensor, generator: torch.Generator, words: float, lift: float, vocabulary: int = 1_000
+) -> Tensor:
+    """Bags of words, some of which are more frequent in each class.
+
+    Args:
+        y: The classes.
+        generator: What is drawn from.
+        words: About how many of each node.
+        lift: How much more frequent a tenth of the words is in each class.
+        vocabulary: How many there are.
+    """
+    usual = torch.rand(vocabulary, generator=generator).pow(3)
+    usual *= words / usual.sum()
+    is_typical = torch.rand(int(y.max()) + 1, vocabulary, generator=generator) < 0.1
+    chance = (usual * torch.where(is_typical, lift, 1.0))[y].clamp(max=0.9)
+    return (torch.rand(y.numel(), vocabulary, generator=generator) < chance).float()
+
+
+def _posts(nodes: int, generator: torch.Generator) -> Data:
+    """Users with many friends, of whom few more than by chance are alike; their words say a lot."""
+    edge_index, y = _blocks(nodes, generator, classes=6, degree=40.0, alike=0.25)
+    return Data(x=_bags(y, generator, words=40, lift=2.7), edge_index=edge_index, y=y)
+
+
+def _replies(nodes: int, generator: torch.Generator) -> Data:
+    """Bags of words whose neighbours are of the next class."""
+    edge_index, y = _blocks(nodes, generator, classes=5, alike=0.6, preferred=1)
+    return Data(x=_bags(y, generator, words=30, lift=2.5), edge_index=edge_index, y=y)
+
+
+def _articles(nodes: int, generator: torch.Generator) -> Data:
+    """Bags of words, links between articles of one class, and more labels than smoothing is for."""
+    edge_index, y = _blocks(2 * nodes, generator, classes=8, degree=5.0, alike=0.5)
+    return Data(x=_bags(y, generator, words=30, lift=2.5), edge_index=edge_index, y=y)
+
+
 def _embeddings(of: Tensor, generator: torch.Generator, channels: int = 300) -> Tensor:
     """Dense rows as language models give them: centres that are mixed, a few common directions, noise.
 
@@ -214,4 +251,7 @@ FAMILIES: dict[str, Callable[[int, torch.Generator], Data]] = {
     "noisy": _noisy,
     "unscaled": _unscaled,
     "unequal": _unequal,
+    "posts": _posts,
+    "replies": _replies,
+    "articles": _articles,
 }

@@ -10,7 +10,8 @@ import numpy as np
 from order_tasks import TASKS
 from script import interval, table, words
 
-from node2seq.experiments.samples import Paired, Sample, listed, paired
+from node2seq.experiments.samples import Paired, Sample, paired
+from node2seq.options import listed
 from node2seq.reporting.charts import Dots, dot_chart
 
 BITCOIN, COLUMNS = "bitcoin-otc", "columns"

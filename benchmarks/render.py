@@ -57,9 +57,10 @@ _SECTIONS = {
         "An epoch on large graphs",
         "Random graphs with hubs, 64 features, one node in a hundred for training: forward, loss, backward "
         "and Adam of the whole network with three layers. Mini-batches have 1,024 training nodes and at most "
-        "10 neighbours of each node in three hops; “ready” are the same steps on batches that are on the "
-        "device already, so the difference is what the device waits for. With two hops the first epoch finds "
-        "the candidates.",
+        "10 neighbours of each node in three hops. “Ready” are the same steps on batches that are there "
+        "already; “plans anew” builds the plan of each batch, as training does. How much of the time the GPU "
+        "works is what a profiler counts. With two hops the first epoch finds the candidates and compiles "
+        "kernels, and its memory is that of the candidates too; “walks” are candidates that are drawn.",
     ),
     "together": (
         "Many runs as one program",

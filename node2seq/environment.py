@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Up to so many nodes and edges, threads wait for each other longer than they work.
+# Up to this number of nodes and edges, threads spend more time waiting for each other than working.
 _FEW_ENTRIES = 2**14
 
 # NVIDIA's driver, in containers and in Windows' subsystem for Linux too; AMD's.
@@ -148,6 +148,29 @@ def stop_requests(asked: list[int] | None = None) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@contextmanager
+def repeating(call: Callable[[], float], seconds: float) -> Iterator[None]:
+    """Call a function again and again in a thread of its own while this lasts.
+
+    Args:
+        call: What to call; it returns after how many seconds to call it next.
+        seconds: When to call it first.
+    """
+    ended = threading.Event()
+
+    def repeat(wait: float = seconds) -> None:
+        while not ended.wait(wait):
+            wait = call()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Processes:

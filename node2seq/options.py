@@ -73,6 +73,19 @@ def parse(text: str, annotation: Any, where: str) -> Any:
     return _first_fit(text, sorted(branches, key=lambda branch: branch is str), where, _parse_one)
 
 
+def number_or_word(text: str) -> float | str:
+    """A text as a number, if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: a, b and c."""
+    return " and ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
+
+
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Make the dataclass ``cls`` of ``values``, which came from ``where``.
 

@@ -5,7 +5,7 @@ graph, and the least that ours has to gather.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,6 +148,53 @@ def measured(row: BenchmarkRow, step: Callable[[], Any], device: torch.device, *
     return replace(row, **({"result": OUT_OF_MEMORY} if found is None else vars(found)))
 
 
+def measured_in_turns(
+    steps: Mapping[BenchmarkRow, Callable[[], Any]],
+    device: torch.device,
+    rounds: int,
+    *,
+    least: int,
+    parts: int = 1,
+) -> list[BenchmarkRow]:
+    """The rows with the time of their steps, which take turns: a busy moment of the machine hits all alike.
+
+    Args:
+        steps: What to measure, by its row.
+        device: Where it runs.
+        rounds: How often each has its turn; figures are over these.
+        least: How often it runs in its turn, of which the median counts, after two runs that do not.
+        parts: How many steps it consists of.
+    """
+    times: dict[BenchmarkRow, list[float]] = {row: [] for row in steps}
+    lost: dict[BenchmarkRow, str] = {}
+    peaks: dict[BenchmarkRow, int | None] = {}
+    for _ in range(rounds):
+        for row, step in steps.items():
+            if row in lost:
+                continue
+            try:
+                found = measure(step, device, seconds=0, least=least)
+            except RuntimeError as error:  # what torch.compile raises, also where there is no C compiler
+                lost[row] = f"{NOT_COMPILED}: {str(error).strip().splitlines()[0]}"
+                continue
+            if found is None:
+                lost[row] = OUT_OF_MEMORY
+            else:
+                times[row].append(found.p50_ms / parts)
+                peaks[row] = found.peak_bytes
+    quantiles = ("p20_ms", "p50_ms", "p80_ms")
+    return [
+        replace(row, result=lost[row])
+        if row in lost
+        else replace(
+            row,
+            peak_bytes=peaks[row],
+            **dict(zip(quantiles, map(float, np.percentile(own, (20, 50, 80))), strict=True)),
+        )
+        for row, own in times.items()
+    ]
+
+
 class LayerBenchmark:
     """Times layers on one graph with random features, forward + backward.
 
@@ -235,7 +282,28 @@ class LayerBenchmark:
     def _measure(self, layer: nn.Module, row: BenchmarkRow, edge_index: Tensor | None = None) -> BenchmarkRow:
         edges = self.edge_index if edge_index is None else edge_index
         step = layer_step(layer.to(self.device), self.x, edges, self.direction, row.variant)
+        return self.time(row, step)
+
+    def time(self, row: BenchmarkRow, step: Callable[[], None]) -> BenchmarkRow:
+        """The row with what is measured of a step."""
         return measured(row, step, self.device, seconds=self.seconds, least=self.least)
+
+
+class BenchmarkInTurns(LayerBenchmark):
+    """The same for graphs whose steps take a millisecond: its rows are measured at the end, in turns."""
+
+    def __init__(self, bench: str, size: Size, edge_index: Tensor) -> None:
+        super().__init__(bench, size, edge_index)
+        self._steps: dict[BenchmarkRow, Callable[[], None]] = {}
+
+    def time(self, row: BenchmarkRow, step: Callable[[], None]) -> BenchmarkRow:
+        """Notes the step; the row has no time yet."""
+        self._steps[row] = step
+        return row
+
+    def rows(self, rounds: int, least: int) -> list[BenchmarkRow]:
+        """All that was noted, measured now; see :func:`measured_in_turns`."""
+        return measured_in_turns(self._steps, self.device, rounds, least=least)
 
 
 def layer_step(

@@ -12,7 +12,8 @@ import inspect
 import io
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,6 +126,15 @@ def import_rich() -> Any:
     return rich
 
 
+@contextmanager
+def keeping_rows() -> Iterator[None]:
+    """Say what is kept if the user stops a command that writes rows one by one."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Stopped. Finished rows are kept; run the same command to resume.") from None
+
+
 def step_teller(quiet: bool) -> Callable[[str], None]:
     """Return what tells the steps before training, which take a while on large files: lines on stderr."""
     return (lambda _: None) if quiet else lambda line: echo(line, error=True)
@@ -153,7 +163,7 @@ class Command:
         return "\n\n".join(["Examples:" if len(self.examples) > 1 else "Example:", *self.examples])
 
     def read_and_execute(self, read_flags: Callable[[], Any]) -> int:
-        """Run the verb with the flags that were read; a wrong value is one sentence, whoever reads it."""
+        """Run the verb with the flags that were read; a wrong value is one sentence, also without typer."""
         try:
             flags = read_flags()
         except Node2SeqError as error:

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from node2seq.cli.commands import echo, shortened
 from node2seq.cli.flags import DataCheckFlags, DataConvertFlags, DataExportFlags, DataFetchFlags
-from node2seq.cli.settings import checked, number_or_word, source_of, standardized
+from node2seq.cli.settings import checked, source_of, standardized
 from node2seq.cli.show import LINE_SECONDS
 from node2seq.data import (
     Summary,
@@ -28,6 +28,7 @@ from node2seq.data.convert import OnProgress, Progress, Request, convert
 from node2seq.data.graph import COUNTED, described_target, report_of
 from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
+from node2seq.options import number_or_word
 from node2seq.runs.graph import read_source
 
 _MOST_CLASSES_SHOWN = 12
@@ -77,10 +78,7 @@ def check(flags: DataCheckFlags) -> None:
 
 def _split_sizes(data: Data) -> dict[str, int]:
     """How many nodes each part of the split has that training would take; none without labels."""
-    if data.y is None:
-        return {}
-    split = make_split(data)
-    return {part: getattr(split, part).numel() for part in ("train", "val", "test")}
+    return {} if data.y is None else make_split(data).sizes
 
 
 @contextmanager

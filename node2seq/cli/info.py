@@ -80,7 +80,7 @@ def _run(path: Path) -> dict[str, Any]:
         "classes": config["graph"].get("class_names"),
         "model": config["model"],
         "settings": config["run"]["settings"],
-        "split": {part: getattr(folder.split, part).numel() for part in ("train", "val", "test")},
+        "split": folder.split.sizes,
         "split_rule": folder.split.rule,
         "seed": run.seed,
         "environment": config["environment"],

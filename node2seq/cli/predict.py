@@ -1,4 +1,4 @@
-"""``node2seq evaluate`` and ``predict``: a finished run → its figures, measured anew; its predictions."""
+"""``node2seq evaluate`` and ``predict``: a finished run → its figures, measured again; its predictions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _reading(flags: PredictFlags) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     if given and flags.edges is None and flags.nodes is None:
         raise Node2SeqError(
-            f"--{next(iter(given))}", "it tells how to read a new graph", "Give --edges and --nodes too"
+            f"--{next(iter(given))}", "it applies to a new graph only", "Give --edges and --nodes too"
         )
     return given
 

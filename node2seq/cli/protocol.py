@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node2seq.cli.commands import echo
+from node2seq.cli.commands import echo, keeping_rows
 from node2seq.cli.flags import ProtocolFlags
 from node2seq.errors import Node2SeqError
 from node2seq.experiments import graphs, stages
@@ -81,7 +81,7 @@ def _render(declared: Protocol, flags: ProtocolFlags, say: Say) -> None:
 
 
 def _run(declared: Protocol, stage: str, flags: ProtocolFlags, say: Say) -> int:
-    try:
+    with keeping_rows():
         missing = stages.run_stage(
             declared,
             stage,
@@ -94,8 +94,6 @@ def _run(declared: Protocol, stage: str, flags: ProtocolFlags, say: Say) -> int:
             budget_seconds=flags.budget_seconds,
             say=say,
         )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("Stopped. Finished rows are kept; run the same command to resume.") from None
     if missing:
         say(f"{missing} rows are missing; run the same command to resume")
     return missing

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from node2seq.cli.commands import echo, import_rich
+from node2seq.cli.commands import echo, import_rich, keeping_rows
 from node2seq.cli.flags import ReproduceFlags
 from node2seq.errors import Node2SeqError
 from node2seq.experiments import workers
@@ -55,10 +55,7 @@ def reproduce(flags: ReproduceFlags, say: Say = echo) -> int:
         say(f"{store.retire(stale)} rows of past recipes moved to {store.retired_path}")
     started, before = time.monotonic(), sum(run.key in store.rows for run in runs)
     say(f"{len(cells)} cells, {len(runs)} runs, {before} of them done; rows in {store.path}")
-    try:
-        missing = _train(runs, store, flags, say)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("Stopped. Finished rows are kept; run the same command to resume.") from None
+    missing = _train(runs, store, flags, say)
     made = len(runs) - missing - before
     say(f"{made} runs made in {time.monotonic() - started:.1f} s; {missing} of {len(runs)} are missing")
     store.refresh()
@@ -71,7 +68,7 @@ def reproduce(flags: ReproduceFlags, say: Say = echo) -> int:
 
 def _train(runs: Sequence[Run], store: RowStore, flags: ReproduceFlags, say: Say) -> int:
     """Train what is missing, and return how many runs still are."""
-    with _progress(runs, store.rows, say, live=sys.stdout.isatty()) as on_rows:
+    with keeping_rows(), _progress(runs, store.rows, say, live=sys.stdout.isatty()) as on_rows:
         return workers.reproduce(
             runs,
             str(flags.results),

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from node2seq.cli.flags import GraphFlags, TrainFlags
 from node2seq.data.sampler import check_fanout
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_choice, check_rules, parse
+from node2seq.options import check_choice, check_rules, number_or_word, parse
 from node2seq.recipes import default_model, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
 from node2seq.runs.folder import RunConfig, Source
@@ -23,7 +23,7 @@ from node2seq.train.metrics import METRIC_TITLES
 from node2seq.train.minibatch import fanout_for_store
 from node2seq.train.settings import BatchSettings, complete, current, option_types, parse_setting
 
-# So many processes may draw batches on any machine, and more where there are more cores.
+# The number of processes that may sample batches on any machine; more are allowed if there are more cores.
 _MOST_WORKERS = 16
 _READING = (
     "source",
@@ -77,14 +77,6 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def number_or_word(text: str) -> float | str:
-    """What ``--fill`` gives."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def checked(source: Source, *, labelled: bool = False) -> Source:
     """Refuse a source that names no graph, or two, or files without the column that training needs.
 
@@ -114,7 +106,7 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
         (
             store is None or of_store is None,
             f"{of_store} with the store {store}",
-            "it tells how to read files, and a store holds what `node2seq data convert` read",
+            "it says how to read files, but `node2seq data convert` has already read those of a store",
             "Leave it out, or convert the files again",
         ),
         (
@@ -126,7 +118,7 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
         (
             name is None or of_name is None,
             f"{of_name} with the data set {name}",
-            "it tells how to read files of your own",
+            "it applies to your own files only",
             "Leave it out",
         ),
         (
@@ -176,7 +168,7 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     Args:
         given: The flags.
         file: What the settings file says.
-        data: The graph, if it was read: the defaults for one's own depend on its sizes and labels.
+        data: The graph, if it was read: the defaults for the user's own graph depend on its sizes and labels.
     """
     source = graph_of(given, file)
     on_disk = source.store is not None

@@ -33,7 +33,7 @@ LINE_SECONDS = 10.0
 _FIRST_ESTIMATE = 5
 # The time that is left is estimated by no more epochs than these.
 _LATEST = 20
-# Of a list of classes, so many characters are shown.
+# The longest list of classes that is shown, in characters.
 _WIDEST = 200
 
 OnEpoch = Callable[["EpochRecord"], None]
@@ -67,13 +67,13 @@ def finished_before(console: Console, config: RunConfig, folder: Path, runs: int
 
 
 def _counted(number: int, things: str) -> str:
-    """So many things, or one."""
+    """A number with its noun, in the singular or plural."""
     return f"{number} {things.removesuffix('s') if number == 1 else things}"
 
 
 def _graph(console: Console, begun: RunStart) -> None:
     about = begun.graph.summary
-    split = " / ".join(str(getattr(begun.split, part).numel()) for part in ("train", "val", "test"))
+    split = " / ".join(map(str, begun.split.sizes.values()))
     homophily = "" if about.homophily is None else f", homophily {about.homophily:.2f}"
     components = "" if about.components is None else f"{_counted(about.components, 'components')}, "
     balance = ", ".join(f"{name} {count}" for name, count in about.class_counts.items())

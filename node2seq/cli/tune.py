@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,6 +13,7 @@ from typing import Any
 from node2seq.cli.commands import echo, import_rich, step_teller
 from node2seq.cli.flags import TuneFlags
 from node2seq.cli.settings import checked, checked_metric, source_of, standardized, with_absolute_paths
+from node2seq.environment import repeating
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice
 from node2seq.recipes import default_model
@@ -114,9 +114,9 @@ def _progress(quiet: bool) -> Iterator[tuple[Say, Callable[[SearchProgress], Non
 
 @contextmanager
 def _lines(every: float = _LINE_SECONDS) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | None]]:
-    """Lines for what was done; if there was none for so many seconds, one for what is being done."""
+    """Lines for what was done; if none is due for ``every`` seconds, a line for what is being done."""
     begun = last = time.monotonic()
-    latest, ended = "preparing", threading.Event()
+    latest = "preparing"
 
     def say(line: str) -> None:
         nonlocal last
@@ -127,18 +127,13 @@ def _lines(every: float = _LINE_SECONDS) -> Iterator[tuple[Say, Callable[[Search
         nonlocal latest
         latest = _in_words(standing)
 
-    def repeat() -> None:
-        while not ended.wait(max(last + every - time.monotonic(), 0.01)):
-            if time.monotonic() >= last + every:
-                say(f"  {time.monotonic() - begun:.0f} s: {latest}")
+    def repeat() -> float:
+        if time.monotonic() >= last + every:
+            say(f"  {time.monotonic() - begun:.0f} s: {latest}")
+        return max(last + every - time.monotonic(), 0.01)
 
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
+    with repeating(repeat, every):
         yield say, tell
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _in_words(standing: SearchProgress) -> str:
@@ -157,7 +152,7 @@ def _bar(rich: Any) -> Iterator[tuple[Say, Callable[[SearchProgress], None] | No
             bar.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
         def tell(standing: SearchProgress) -> None:
-            title = f"program {standing.program} of {standing.programs}, {standing.runs} runs"
+            title = f"group {standing.program} of {standing.programs}, {standing.runs} runs"
             if bar.tasks[0].description != title:
                 bar.reset(task, total=1.0, description=title)
             left = "" if standing.seconds_left is None else f"{standing.seconds_left:.0f} s left"

@@ -16,9 +16,9 @@ import torch
 from torch_geometric.data import HeteroData
 
 from node2seq.data.sources import Say, find
-from node2seq.data.splits import split_in_order
+from node2seq.data.splits import PARTS, split_in_order
 
-#: A rating is a node if its ratee has so many earlier ones at least. Its neighbours are so many at most.
+#: A rating is a node if its ratee has at least this many earlier ratings; and the most neighbours of a node.
 FEWEST_EARLIER, MOST_EARLIER = 4, 20
 _DAY = 86400.0
 _LARGEST_RATING = 10.0
@@ -76,7 +76,7 @@ def load_bitcoin_otc(
     data["rating"].x = _standardized(np.column_stack(own)[number], seen[number])
     data["rating"].y = torch.from_numpy((value[number] < 0).astype(np.int64))
     data["rating"].number = torch.from_numpy(number)
-    for part, mask in zip(("train", "val", "test"), masks, strict=True):
+    for part, mask in zip(PARTS, masks, strict=True):
         data["rating"][f"{part}_mask"] = torch.from_numpy(mask)
     data["earlier"].x = _standardized(np.column_stack(shown), seen)
     edges = data["earlier", "informs", "rating"]

@@ -112,7 +112,7 @@ def _check_free(folder: Path) -> None:
         not folder.is_dir() or any(entry.name not in (WORK, *LOCK_FILES) for entry in folder.iterdir())
     ):
         raise Node2SeqError(
-            str(folder), "it exists, and there is something else than a store in it", "Give another folder"
+            str(folder), "it exists and contains something other than a store", "Give another folder"
         )
 
 

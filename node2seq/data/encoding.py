@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, check_cells, first_few, pl, subject
+from node2seq.data.tabular import MISSING, as_text, check_cells, column_error, first_few, pl, subject
 from node2seq.data.times import holds_dates, read_times
 from node2seq.errors import Node2SeqError
 
@@ -241,7 +241,7 @@ def as_numbers(
     A column with numbers in at least half of its cells is numeric: its other cells are errors. With
     ``strict``, which says why, it has to be. ``decimal_comma_known``: whether a comma precedes the decimals;
     None: as the cells tell. ``before``: how many rows of the table come before these.
-    ``instead``: what else than correcting a cell the user can do.
+    ``instead``: an alternative to correcting the cell.
     """
     if column.dtype == pl.Boolean or column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
@@ -346,23 +346,24 @@ def _numbers(
 
 def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqError:
     words = missing_cells(int(missing.sum()), int(missing.arg_max() or 0) + 1)
-    return Node2SeqError(
+    return column_error(
         title,
-        f"column {missing.name!r}: {words}",
+        missing.name,
+        words,
         "Fill them with fill='mean' or a number (--fill mean)"
         + ("" if trained else ", or leave the column out (--ignore)"),
     )
 
 
 def missing_cells(count: int, row: int) -> str:
-    """What to say of so many missing cells."""
+    """The message about missing cells: how many, and the first."""
     return f"{'1 cell is' if count == 1 else f'{count} cells are'} missing, the first in row {row}"
 
 
 def _category(
     column: pl.Series, title: str, fill: str | float | None, notes: list[str], *, forced: bool, wanted: bool
 ) -> dict[str, Any] | None:
-    """How to encode a column of categories; None for one of so many that it is left out."""
+    """How to encode a column of categories; None if it is left out because there are too many."""
     text = as_text(column, title)
     words = text.drop_nulls().unique()
     categories = sorted(
@@ -422,7 +423,7 @@ def _onehot(
     return onehot, unknown
 
 
-# A column of which so many cells are zero stays a column of zeros and a few numbers: it is not shifted.
+# A column with at least this share of zeros is not shifted, so that zeros stay zeros.
 _MOSTLY_ZERO = 0.5
 
 

@@ -191,6 +191,11 @@ def carried_by(data: Data) -> dict[str, Tensor]:
     return {name: values for name, values in known.items() if values is not None}
 
 
+def bare(data: Data) -> Data:
+    """A graph of what models read alone: features, edges with what they carry, and labels."""
+    return Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried_by(data))
+
+
 def is_directed(data: Data) -> bool:
     """Whether the graph is directed: by its schema if it has one, otherwise by its edges.
 

@@ -162,7 +162,7 @@ def to_frames(data: Data, split: Split | None = None) -> tuple[pl.DataFrame, pl.
 def _parts(data: Data, split: Split | None) -> list[str | None] | None:
     """``"train"``, ``"val"``, ``"test"`` or None for each node; None alone if there is no split."""
     if split is not None:
-        members = [part.cpu().numpy() for part in (split.train, split.val, split.test)]
+        members = [getattr(split, part).cpu().numpy() for part in PARTS]
     elif (masks := masks_of(data)) is not None:
         members = [np.flatnonzero(mask) for mask in masks]
     else:

@@ -177,7 +177,7 @@ def _planetoid(files: Files) -> RawGraph:
 def _cora_parquet(files: Files) -> RawGraph:
     """Cora as the graphdatascience package carries it, brought into Planetoid's order of nodes and classes.
 
-    Its papers keep their public ids, but stand in another order than Planetoid's; ``cora_paper_ids.txt``
+    Its papers keep their public ids, but in another order than Planetoid's; ``cora_paper_ids.txt``
     lists the ids in Planetoid's. The two were matched by features, label and neighbourhood. 25 nodes have
     twins that nothing tells apart; any order among those gives the same graph.
     """

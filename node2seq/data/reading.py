@@ -44,7 +44,7 @@ from node2seq.data.tabular import (
 )
 from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_rules
+from node2seq.options import check_rules, number_or_word
 
 
 def read_graph(
@@ -318,21 +318,13 @@ def _edge_numbers(
     return torch.from_numpy(numbers), ids
 
 
-def _as_number(name: str) -> float | str:
-    """An id as a number, if it is one."""
-    try:
-        return float(name)
-    except ValueError:
-        return name
-
-
 def _unknown_ids(edges: LazyTable, ends: list[pl.Series], ids: pl.Series, where: str) -> Node2SeqError:
     unknown = [end.filter(~end.is_in(ids.implode())) for end in ends]
     names = pl.concat(unknown).unique(maintain_order=True).to_list()
     which = subject(names, "id {} is", "{} ids ({}) are")
     # Other tools make 7.0 of 7 where a column has gaps, and 7 of 007.
-    numbers = {_as_number(name): name for name in ids}
-    other = numbers.get(_as_number(names[0]))
+    numbers = {number_or_word(name): name for name in ids}
+    other = numbers.get(number_or_word(names[0]))
     if other is not None:
         return Node2SeqError(
             edges.title,

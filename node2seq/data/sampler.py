@@ -91,7 +91,8 @@ class NeighbourSampler(BaseSampler):
             edge_time: The time of each edge, in the order of ``edge_index``.
             **kwargs: ``order``, ``seed`` and ``backend``.
         """
-        colptr, row, edge_id = compressed(edge_index, num_nodes, edge_time)
+        edge_time = None if edge_time is None else edge_time.cpu()
+        colptr, row, edge_id = compressed(edge_index.cpu(), num_nodes, edge_time)
         ordered = None if edge_time is None else edge_time[edge_id]
         return cls(colptr, row, fanout, edge_id=edge_id, edge_time=ordered, **kwargs)
 
@@ -310,12 +311,16 @@ def compressed(
     Args:
         edge_index: The edges, [2, E].
         num_nodes: How many nodes there are.
-        edge_time: The edges of a node are sorted by it, ascending; by their ids without it.
+        edge_time: The edges of a node are sorted by it, ascending; by their ids without it. It lies where
+            they do.
     """
-    source, target = edge_index.cpu()
-    edge_id = torch.arange(target.numel()) if edge_time is None else edge_time.cpu().argsort(stable=True)
-    edge_id = edge_id[target[edge_id].argsort(stable=True)]
-    colptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
+    source, target = edge_index
+    if edge_time is None:
+        edge_id = target.argsort(stable=True)
+    else:
+        edge_id = edge_time.argsort(stable=True)
+        edge_id = edge_id[target[edge_id].argsort(stable=True)]
+    colptr = target.new_zeros(num_nodes + 1)
     torch.cumsum(torch.bincount(target, minlength=num_nodes), 0, out=colptr[1:])
     return colptr, source[edge_id].contiguous(), edge_id
 

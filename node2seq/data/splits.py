@@ -13,6 +13,9 @@ from torch_geometric.data import Data
 from node2seq.data.datasets import NAMES, RULES
 from node2seq.errors import Node2SeqError
 
+#: The parts of a split.
+PARTS = ("train", "val", "test")
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -29,10 +32,13 @@ class Split:
     seed: int
     test_rest: Tensor
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many nodes each part has."""
+        return {part: getattr(self, part).numel() for part in PARTS}
+
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL = "classification", "regression", "multi-label"
-#: The parts of a split.
-PARTS = ("train", "val", "test")
 #: What can be predicted of nodes.
 TASKS = (CLASSIFICATION, REGRESSION, MULTI_LABEL)
 

@@ -379,6 +379,11 @@ def find_column(table: LazyTable, role: str, given: str | None) -> str:
     raise missing_column(table, role, given or _USUAL_NAMES[role][0])
 
 
+def column_error(title: str, name: str, reason: str, cure: str) -> Node2SeqError:
+    """The error for what a column of a table holds."""
+    return Node2SeqError(title, f"column {name!r}: {reason}", cure)
+
+
 def missing_column(table: LazyTable, role: str, name: str) -> Node2SeqError:
     """The error for a column that the table does not have; it lists the columns there are."""
     shown = quoted(table.names[:8]) + (f" and {len(table.names) - 8} more" if len(table.names) > 8 else "")
@@ -437,8 +442,7 @@ def check_cells(
     """
     if not right.all():
         row = int(right.argmin())
-        where = f"column {name!r}: {cell(row)} in row {before + row + 1}"
-        raise Node2SeqError(title, f"{where} {reason}", cure)
+        raise column_error(title, name, f"{cell(row)} in row {before + row + 1} {reason}", cure)
 
 
 def given_text(column: pl.Series, title: str) -> pl.Series:

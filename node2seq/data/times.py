@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from node2seq.data.graph import carried_by
 from node2seq.data.splits import PARTS, split_in_order
-from node2seq.data.tabular import check_cells, first_few, given_text, pl
+from node2seq.data.tabular import check_cells, column_error, first_few, given_text, pl
 from node2seq.errors import Node2SeqError
 
 Kind = Literal["date", "number"]
@@ -79,12 +79,12 @@ def read_times(column: pl.Series, title: str, kind: Kind | None = None, *, compl
     finite = ~np.isinf(found.values)
     check_cells(finite, title, column.name, column.__getitem__, "is infinite", "Correct it")
     if kind is not None and kind != found.kind and not found.missing.all():
-        raise _refusal(title, column.name, f"it holds {found.kind}s", f"Give {kind}s, as in training")
+        raise column_error(title, column.name, f"it holds {found.kind}s", f"Give {kind}s, as in training")
     if complete and (missing := found.missing).any():
         count, row = int(missing.sum()), int(missing.argmax()) + 1
         cells = "1 time is" if count == 1 else f"{count} times are"
         reason = f"{cells} missing, the first in row {row}"
-        raise _refusal(title, column.name, reason, "Complete the rows, or remove them")
+        raise column_error(title, column.name, reason, "Complete the rows, or remove them")
     return found
 
 
@@ -157,16 +157,12 @@ def _bad_cell(text: pl.Series, title: str, no_date: np.ndarray, is_number: np.nd
     if neither.any():
         row = int(neither.argmax())
         reason = f"{first_few([text[row]])} in row {row + 1} is neither a date nor a number"
-        return _refusal(title, text.name, reason, _CURE)
+        return column_error(title, text.name, reason, _CURE)
     odd = is_number if dates >= numbers else ~no_date & text.is_not_null().to_numpy()
     row = int(odd.argmax())
     words = ("a number", "dates") if dates >= numbers else ("a date", "numbers")
     reason = f"{text[row]!r} in row {row + 1} is {words[0]}, but other cells are {words[1]}"
-    return _refusal(title, text.name, reason, "Write them all alike")
-
-
-def _refusal(title: str, name: str, reason: str, cure: str) -> Node2SeqError:
-    return Node2SeqError(title, f"column {name!r}: {reason}", cure)
+    return column_error(title, text.name, reason, "Write them all alike")
 
 
 def tied_edges(edge_index: Tensor, order: Tensor) -> int:
@@ -189,11 +185,8 @@ def split_by_time(times: Times, labelled: np.ndarray, title: str, name: str) -> 
     if (without := times.missing & labelled).any():
         count, row = int(without.sum()), int(without.argmax()) + 1
         nodes = "1 labelled node has" if count == 1 else f"{count} labelled nodes have"
-        raise Node2SeqError(
-            title,
-            f"column {name!r}: {nodes} no time, the first in row {row}",
-            "Give the time, or clear the label",
-        )
+        reason = f"{nodes} no time, the first in row {row}"
+        raise column_error(title, name, reason, "Give the time, or clear the label")
     masks = split_in_order(np.where(labelled, times.values, np.nan))
     if masks is None:
         count = np.unique(times.values[labelled]).size

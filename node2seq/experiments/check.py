@@ -76,7 +76,7 @@ class Variation:
     repeats: int = 0
 
     def needed(self, rows: int) -> int:
-        """How many of so many rows have to be close: as many as right ones are, but for rare false alarms."""
+        """How many of the rows have to be close, so that right rows are rarely rejected."""
         enough = (k for k in range(rows, 1, -1) if at_least(k, rows, self.close_share) >= 1 - FALSE_ALARMS)
         return next(enough, min(rows, 1))
 
@@ -86,11 +86,11 @@ class Variation:
         return all(one.within(self.widest) for one in found) and close >= self.needed(len(found))
 
     def right_rate(self, rows: int) -> float:
-        """How often so many right rows pass, of the model whose trainings vary most."""
+        """How often right rows pass, for the model whose trainings vary most."""
         return at_least(self.needed(rows), rows, self.close_share)
 
     def pass_rate(self, population: Sequence[Difference], rows: int) -> float:
-        """How often so many rows pass whose differences are drawn from a population."""
+        """How often rows pass if their differences are drawn from a population."""
         if not population:
             return 0.0
         close = sum(one.within(self.close) for one in population) / len(population)

@@ -47,7 +47,7 @@ class Rung:
     """A round of the search: how many settings are trained, on which splits.
 
     Args:
-        settings: So many, the best of the round before.
+        settings: How many, the best of the round before.
         seeds: Of the splits, the initial weights and the dropout.
     """
 
@@ -191,7 +191,7 @@ _TRAINING: dict[str, dict[str, Range]] = {
     column: _FEW_LABELS if column in _TABLE_2 else _LONG if column in _WIKIPEDIA else _SMALL
     for column in _ALL
 }
-# The stopping rule, the same for every line: so many epochs at most, and so many without a better one.
+# The stopping rule, the same for every line: the maximum of epochs, and of epochs without a better one.
 _STOPPING = {
     column: {"epochs": 1000, "patience": 100} if column in _WIKIPEDIA else {"epochs": 300, "patience": 60}
     for column in _ALL

@@ -20,7 +20,7 @@ from node2seq.experiments.trainer import LARGEST_CLASS
 
 #: The share of the most frequent class of the training nodes, as a line.
 LARGEST = Line("largest class", *LARGEST_CLASS, columns=(), searched=False)
-# So many differences are told one by one; of more, the columns and the span.
+# Up to this number, differences are listed one by one; of more, the columns and the range.
 _TOLD = 3
 # Shares of swapped entries between which a threshold selects.
 _SELECTS = (0.02, 0.98)

@@ -13,6 +13,7 @@ from torch_geometric.utils import subgraph
 
 from node2seq.data import load
 from node2seq.data.encoding import standardize
+from node2seq.data.graph import tensors_of
 from node2seq.errors import Node2SeqError
 
 #: How the name of a column without duplicates ends.
@@ -29,18 +30,17 @@ def read_graph_of(column: str, root: str | Path | None = None, *, directed: bool
 
 def without_duplicates(data: Data) -> Data:
     """The graph with the first of all nodes that have the same neighbours and the same label."""
-    assert data.x is not None
-    assert data.edge_index is not None
+    x, edges = tensors_of(data)
     assert isinstance(data.y, torch.Tensor)
-    neighbours: list[list[int]] = [[] for _ in range(data.x.size(0))]
-    for source, target in data.edge_index.t().tolist():
+    neighbours: list[list[int]] = [[] for _ in range(x.size(0))]
+    for source, target in edges.t().tolist():
         neighbours[target].append(source)
     first: dict[tuple[int, frozenset[int]], int] = {}
     for node, (label, own) in enumerate(zip(data.y.tolist(), neighbours, strict=True)):
         first.setdefault((label, frozenset(own)), node)
     kept = torch.tensor(sorted(first.values()))
-    edge_index, _ = subgraph(kept, data.edge_index, relabel_nodes=True, num_nodes=data.x.size(0))
-    return Data(x=data.x[kept], edge_index=edge_index, y=data.y[kept], split_rule=data["split_rule"])
+    edge_index, _ = subgraph(kept, edges, relabel_nodes=True, num_nodes=x.size(0))
+    return Data(x=x[kept], edge_index=edge_index, y=data.y[kept], split_rule=data["split_rule"])
 
 
 def standardized(data: Data) -> Data:

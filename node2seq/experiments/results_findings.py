@@ -23,10 +23,10 @@ from node2seq.experiments.samples import (
     Effort,
     Sample,
     difference_text,
-    listed,
     paired_difference,
     signed,
 )
+from node2seq.options import listed
 from node2seq.reporting.document import Block, Bullets, Grid, Heading, Paragraph
 
 _OURS = "Node2Seq"
@@ -184,7 +184,7 @@ def _differences(table: str, pairs: Sequence[tuple[str, str]], samples: Mapping[
 
 
 def verdict_of(above: int, below: int, comparisons: int) -> str:
-    """What so many differences above and below zero amount to; a gain or loss is in half of them at least."""
+    """The verdict on differences above and below zero; a gain or loss needs at least half of them."""
     if above and not below and 2 * above >= comparisons:
         return "A consistent gain"
     if below and not above and 2 * below >= comparisons:

@@ -139,7 +139,7 @@ def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
 
 
 def recipe_text(recipe: Recipe) -> str:
-    """All options of a recipe, and the training settings that tell it from others."""
+    """All options of a recipe, and the training settings that differ from the defaults."""
     default = TrainSettings()
     parts = [f"{name} {value}" for name, value in recipe.options.items()]
     parts += [
@@ -224,7 +224,7 @@ class Store(Generic[R]):
         for row in rows:
             if self.rows.setdefault(row.key, row) is not row:
                 raise Node2SeqError(
-                    str(self.path), f"the run {row.key} stands in it twice", "Remove one of the lines"
+                    str(self.path), f"it contains the run {row.key} twice", "Remove one of the lines"
                 )
         return rows
 

@@ -178,11 +178,6 @@ def standard_error(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) / math.sqrt(values.size)
 
 
-def listed(parts: Sequence[str]) -> str:
-    """Words as a sentence lists them: a, b and c."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
 def holm(values: Sequence[float]) -> list[float]:
     """Adjusted p-values of a family of tests: below the level, the claim holds beside all others."""
     order = sorted(range(len(values)), key=lambda place: values[place])

@@ -153,7 +153,7 @@ def work(job: Job, number: int = 0, on_rows: OnRows = lambda _: None) -> None:
 
 
 class _Worker:
-    """Trains programs on one device, and goes on after a run that fails."""
+    """Trains programs on one device, and continues after a run that fails."""
 
     def __init__(self, job: Job, device: torch.device, on_rows: OnRows) -> None:
         self.job, self.on_rows = job, on_rows

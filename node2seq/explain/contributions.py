@@ -57,8 +57,8 @@ def contributions(conv: Node2SeqConv, call: Call, nodes: Tensor | None = None) -
     heads = torch.arange(conv.heads, device=nodes.device)[:, None]
     rows = (heads * total + nodes).view(-1)
     length = (trace.ptr[1:] - trace.ptr[:-1])[rows]
-    row = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), length)
-    position = torch.arange(row.numel(), device=rows.device) - (length.cumsum(0) - length)[row]
+    asked = ops.Rows.from_lengths(length)
+    row, position = asked.target, asked.position()
     entry = trace.ptr[rows][row] + position
     with ops.full_precision(call.x.device):
         key = ops.project(conv.lin, call.x)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.models.network import Network, NormalizedSum, Smoothing
+from node2seq.nn.models.network import NormalizedSum, Smoothing, hops_of, layers_in_line
 
 # A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
 _NEARLY_ALL = 0.5
@@ -42,20 +42,11 @@ def receptive_field(model: nn.Module) -> ReceptiveField:
     if any(layer.order in ("degree", "random") or layer.max_candidates is not None for layer in own):
         return ReceptiveField(None)
     flows = BOTH_WAYS if any(layer.flow == BOTH_WAYS[1] for layer in layers) else FORWARDS
-    beside = model.layers_beside() if isinstance(model, Network) else []
-    skipped = {id(module) for layer in beside for module in layer.modules()}
-    hops = sum(_hops(layer) for layer in layers if id(layer) not in skipped)
-    spread = sum(module.steps for module in model.modules() if isinstance(module, Smoothing))
+    in_line = layers_in_line(model)
+    hops = sum(layer.hops if isinstance(layer, Node2SeqConv) else hops_of(layer) for layer in in_line)
     sums = any(isinstance(module, NormalizedSum) for module in model.modules())
-    counts_edges = sums or spread > 0 or any(not isinstance(layer, Node2SeqConv) for layer in layers)
-    return ReceptiveField(hops + spread, flows, counts_edges)
-
-
-def _hops(layer: MessagePassing) -> int:
-    for name in ("hops", "K"):
-        if isinstance(hops := getattr(layer, name, None), int):
-            return hops
-    return 1
+    spreads = any(isinstance(layer, Smoothing) and layer.steps for layer in in_line)
+    return ReceptiveField(hops, flows, sums or spreads or len(own) < len(layers))
 
 
 class Ego(NamedTuple):

@@ -23,7 +23,7 @@ from node2seq.train.task import MultiLabel, Regression, Task, task_for
 from node2seq.train.trainer import evaluating, infer
 
 STEPS = 32
-# Passes over parts of a graph run side by side until they have so many nodes together.
+# Passes over parts of a graph are batched up to this number of nodes.
 _NODES_AT_ONCE = 20_000
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from node2seq.data.splits import PARTS
 from node2seq.errors import Node2SeqError
 from node2seq.explain.explanation import Layer, Neighbour
 from node2seq.explain.run import ExplainedRun
@@ -197,7 +198,7 @@ class Viewer:
     def _parts(self) -> np.ndarray:
         """The part of the split that each node is in, or nothing."""
         parts = np.full(len(self._names), "", dtype="<U5")
-        for name in ("train", "val", "test"):
+        for name in PARTS:
             parts[getattr(self.run.folder.split, name).numpy()] = name
         return parts
 
@@ -225,7 +226,7 @@ class Viewer:
         if not isinstance(self.run.explainer.task, Classification) or not classes:
             return {}
         found = {}
-        for part in ("all", "train", "val", "test"):
+        for part in ("all", *PARTS):
             chosen = (self.run.labels >= 0) & ((self._parts == part) | (part == "all"))
             pairs = self.run.labels[chosen] * classes + self._predicted[0][chosen]
             found[part] = np.bincount(pairs, minlength=classes**2).reshape(classes, classes).tolist()
@@ -295,7 +296,7 @@ class Viewer:
     def changes(self, name: str, without: Sequence[str] = ()) -> Changes:
         """The prediction without each of the neighbours that :meth:`node` shows.
 
-        A few of them at a time: whoever asks for another node in the meantime is answered in between.
+        A few of them at a time, so that requests for other nodes are answered in between.
         """
         key, off = ("changes", name, *sorted(without)), [self.run.number(other) for other in without]
         if key in self._views:

@@ -13,7 +13,7 @@ from node2seq.ops.dispatch import (
 )
 from node2seq.ops.dropout import counter_dropout, pair_word
 from node2seq.ops.edge_values import EdgeValues, per_entry
-from node2seq.ops.layer import Ranks, convolve, convolve_ranks, hard_ranks, rank, soft_ranks
+from node2seq.ops.layer import Ranks, convolve, convolve_ranks, find_layer, hard_ranks, rank, soft_ranks
 from node2seq.ops.linear import (
     SparseRows,
     add_bias,
@@ -23,6 +23,7 @@ from node2seq.ops.linear import (
     initialize,
     is_plain_linear,
     linear,
+    product_dtype,
     project,
     root_of,
     runs_of,
@@ -58,6 +59,7 @@ __all__ = [
     "counter_dropout",
     "dense",
     "eager",
+    "find_layer",
     "full_precision",
     "hard_ranks",
     "initialize",
@@ -67,6 +69,7 @@ __all__ = [
     "linear",
     "pair_word",
     "per_entry",
+    "product_dtype",
     "project",
     "rank",
     "reference",

@@ -1,10 +1,11 @@
-"""Who lies within several hops: the candidates for non-local neighbours, in blocks of rows."""
+"""The nodes within several hops: the candidates for non-local neighbours, in blocks of rows."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,20 @@ _LARGER_ON_GPU = 8
 # as many as take a fifth of its memory.
 _KEPT_ENTRIES = 2**27
 _MEMORY_PER_KEPT_ENTRY_ON_GPU = 64
+# In parts they are numbers of 32 bits and nothing else, a quarter of the bytes; a part has about so many.
+_MORE_IN_PARTS = 4
+_ENTRIES_PER_PART = 2**28
+
+
+class Part(NamedTuple):
+    """The candidates of some successive nodes, one node's behind the other's."""
+
+    first: int
+    """The first of these nodes."""
+    length: Tensor
+    """How many candidates each has."""
+    node: Tensor
+    """They themselves, ascending for each node, int32."""
 
 
 class Candidates:
@@ -38,7 +53,7 @@ class Candidates:
         self.hops = hops
         self.plans: dict[str, Any] = {}  # what a backend keeps with them, by its name
         self._listed: Sequences | None = None
-        self._too_large = False
+        self._too_large = self._too_large_in_parts = False
 
     @property
     def base(self) -> Candidates:
@@ -57,6 +72,16 @@ class Candidates:
             self._too_large = self._listed is None
         return self._listed
 
+    def parts(self) -> list[Part] | None:
+        """The lists in parts, of which more can be kept, or None; found anew: who asks keeps them."""
+        if self._too_large_in_parts:
+            return None
+        with lasting():
+            found = self._list_parts(_MORE_IN_PARTS * self._most())
+        if found is None:
+            self._too_large = self._too_large_in_parts = True
+        return found
+
     def blocks(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
         """The candidates of ``rows``, distinct and ascending: pairs of a block of them and its sequences."""
         listed = self.listed()
@@ -67,27 +92,53 @@ class Candidates:
         else:
             yield rows, _take(listed, rows)
 
+    def _most(self) -> float:
+        """How long the lists of all nodes together may be."""
+        return most_kept(self.sequences.index.device)
+
     def _list(self) -> Sequences | None:
         """Every node's candidates, unless they are too many to keep."""
-        everyone = torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
-        most = most_kept(everyone.device)
-        loops = compiled_loops() if everyone.device.type == "cpu" else None
-        if loops is not None:
-            lists = loops.find_lists(self.sequences, self.hops, most)
-            if lists is None:
-                return None
-            rows = Rows.from_lengths(lists.ptr[1:] - lists.ptr[:-1])
-            return Sequences(rows, lists.index.long(), self.sequences.num_sources)
-        lengths, indices, total = [], [], 0
-        for _, block in self._search(everyone):
-            total += block.index.numel()
+        loops = compiled_loops() if self.sequences.index.device.type == "cpu" else None
+        if loops is None:
+            return self._join_parts()
+        lists = loops.find_lists(self.sequences, self.hops, self._most())
+        if lists is None:
+            return None
+        rows = Rows.from_lengths(lists.ptr[1:] - lists.ptr[:-1])
+        return Sequences(rows, lists.index.long(), self.sequences.num_sources)
+
+    def _join_parts(self) -> Sequences | None:
+        parts, none = self._list_parts(self._most()), self.sequences.index[:0]
+        if parts is None:
+            return None
+        rows = Rows.from_lengths(torch.cat([none, *(part.length for part in parts)]))
+        index = torch.cat([none, *(part.node for part in parts)])
+        return Sequences(rows, index, self.sequences.num_sources)
+
+    def _list_parts(self, most: float) -> list[Part] | None:
+        """Every node's candidates in parts, unless there are more than ``most``."""
+        parts: list[Part] = []
+        lengths, indices, held, first, total = [], [], 0, 0, 0
+        for length, index in self._successive():
+            total += index.numel()
             if total > most:
                 return None
-            lengths.append(block.rows.length())
-            indices.append(block.index)
-        rows = Rows.from_lengths(torch.cat(lengths) if lengths else everyone)
-        index = torch.cat(indices) if indices else everyone
-        return Sequences(rows, index, self.sequences.num_sources)
+            if lengths and held + index.numel() > _ENTRIES_PER_PART:
+                parts.append(Part(first, torch.cat(lengths), torch.cat(indices)))
+                first += parts[-1].length.numel()
+                lengths, indices, held = [], [], 0
+            lengths.append(length)
+            indices.append(index.int())
+            held += index.numel()
+        return [*parts, Part(first, torch.cat(lengths), torch.cat(indices))] if lengths else parts
+
+    def _successive(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """How many candidates some nodes have, and which; then the next nodes, to the last."""
+        for _, block in self._search(self._everyone()):
+            yield block.rows.length(), block.index
+
+    def _everyone(self) -> Tensor:
+        return torch.arange(self.sequences.rows.num_rows, device=self.sequences.index.device)
 
     def _search(self, rows: Tensor) -> Iterator[tuple[Tensor, Sequences]]:
         nodes = self.sequences.num_sources
@@ -128,19 +179,22 @@ class DrawnCandidates(Candidates):
         super().__init__(sequences, hops)
         self.walks = walks
 
-    def _list(self) -> Sequences:
+    def _most(self) -> float:
+        return math.inf
+
+    def _list(self) -> Sequences | None:
+        return self._join_parts()
+
+    def _successive(self) -> Iterator[tuple[Tensor, Tensor]]:
         sequences, nodes = self.sequences, max(self.sequences.num_sources, 1)
-        rows = torch.arange(sequences.rows.num_rows, device=sequences.index.device)
         near = (sequences.rows.target * nodes + sequences.index).sort().values
-        found = []
-        for block in rows.split(max(_WALKS_PER_BLOCK // self.walks, 1)):
+        for block in self._everyone().split(max(_WALKS_PER_BLOCK // self.walks, 1)):
             pair = (block[:, None] * nodes + self._walk(block)).flatten().unique()
             place = torch.searchsorted(near, pair).clamp_(max=max(near.numel() - 1, 0))
             is_near = near[place] == pair if near.numel() else torch.zeros_like(pair, dtype=torch.bool)
-            found.append(pair[~is_near & (pair // nodes != pair % nodes)])
-        pairs = torch.cat(found) if found else rows
-        lengths = torch.bincount(pairs // nodes, minlength=rows.numel())
-        return Sequences(Rows.from_lengths(lengths), pairs % nodes, sequences.num_sources)
+            row, index = pair // nodes, pair % nodes
+            kept = ~is_near & (row != index)
+            yield torch.bincount(row[kept] - block[:1], minlength=block.numel()), index[kept]
 
     def _walk(self, start: Tensor) -> Tensor:
         """Where the walks of some nodes end, [n, walks]; at once where a node has no neighbours."""
@@ -186,7 +240,7 @@ class CopiedCandidates(Candidates):
 
 
 def candidates_of(sequences: Sequences, hops: int, max_candidates: int | None = None) -> Candidates:
-    """Who lies within so many hops of each node of a square graph, or some of them; found once and kept."""
+    """The nodes within ``hops`` hops of each node of a square graph, or some of them; found once and kept."""
     wanted = hops, max_candidates
     if wanted not in sequences.candidates:
         # What is kept must not hold its keeper: both would outlive the graph.
@@ -209,29 +263,28 @@ def _blocks(rows: Tensor, sequences: Sequences, most: int) -> Iterator[Tensor]:
     """Cuts rows so that neither the marks nor the second hop's edges of a block grow too large."""
     length = sequences.rows.length()
     touched = torch.zeros_like(length).index_add_(0, sequences.rows.target, length[sequences.index])[rows]
-    total = touched.cumsum(0)
-    first = 0
-    while first < rows.numel():
+    for part in _parts(touched, max(most, 1)):
+        yield rows[part]
+
+
+def _parts(edges: Tensor, most: int) -> Iterator[slice]:
+    """Cuts places into parts: few edges together, and at most ``most`` places."""
+    total, first = edges.cumsum(0), 0
+    while first < edges.numel():
         spent = total[first - 1] if first else total.new_zeros(())
         last = int(torch.searchsorted(total, spent + _EDGES_PER_BLOCK, right=True))
-        last = min(max(last, first + 1), first + max(most, 1), rows.numel())
-        yield rows[first:last]
+        last = min(max(last, first + 1), first + most, edges.numel())
+        yield slice(first, last)
         first = last
 
 
 def _spread(row: Tensor, node: Tensor, sequences: Sequences, shape: torch.Size) -> Tensor:
     """Marks, for each row, the sources of all edges into its nodes."""
     marks = torch.zeros(shape, dtype=torch.bool, device=node.device)
-    length = sequences.rows.length()[node]
-    total = length.cumsum(0)
-    first = 0
-    while first < node.numel():  # a frontier of hubs touches many edges: a part of it at a time
-        spent = total[first - 1] if first else total.new_zeros(())
-        last = int(torch.searchsorted(total, spent + _EDGES_PER_BLOCK, right=True))
-        last = min(max(last, first + 1), node.numel())
-        part = _take(sequences, node[first:last])
-        marks[row[first:last][part.rows.target], part.index] = True
-        first = last
+    # A frontier of hubs touches many edges: a part of it at a time.
+    for part in _parts(sequences.rows.length()[node], node.numel()):
+        taken = _take(sequences, node[part])
+        marks[row[part][taken.rows.target], taken.index] = True
     return marks
 
 

@@ -73,7 +73,7 @@ def select_dense(
 
 
 def _reach(adjacency: Tensor, hops: int) -> Tensor:
-    """Who has a path of at most so many edges to each other node, [N, N]; ones and zeros."""
+    """Which nodes have a path of at most ``hops`` edges to each other node, [N, N]; ones and zeros."""
     nodes = adjacency.size(0)
     own = torch.eye(nodes, dtype=torch.float32, device=adjacency.device)
     power = torch.maximum(adjacency.float(), own)

@@ -20,9 +20,11 @@ and may have functions that take several of these steps at once:
 
 ======================  ==================================================================================
 ``score_and_rank``      from features to a :class:`node2seq.ops.sequences.Ranking`
+``layer``               from features to the output, local neighbours sorted by attention
 ``select``              the whole non-local selection, to a :class:`node2seq.ops.sequences.Ranking` too
 ``build``               from edges to sequences, or nothing if the backend has no way of its own for them
 ``drop``                counter-based dropout
+``linear``              rows times a weight, or nothing where PyTorch is as quick
 ======================  ==================================================================================
 
 The convolutions of a backend with ``ADDS_ROOT`` take the weights of the own features and the bias: equations
@@ -74,7 +76,7 @@ def check_backend(name: str) -> None:
     check_choice("backend", name, BACKEND_NAMES)
 
 
-def choose_backend(name: str, x: Tensor) -> Any:
+def choose_backend(name: str, x: Tensor, dtype: torch.dtype | None = None) -> Any:
     """The backend to run now: the fastest that can, or the one asked for, or an error if it cannot.
 
     The choice depends on what is installed and on the features' type and device, not on the graph: so it is
@@ -83,7 +85,9 @@ def choose_backend(name: str, x: Tensor) -> Any:
     Args:
         name (str): The user's choice.
         x (torch.Tensor): The features that it is to work on.
+        dtype (torch.dtype, optional): The type in which it is to work on them, if it is not theirs.
     """
+    dtype = dtype or x.dtype
     if torch.compiler.is_compiling():
         if not is_exporting():
             return WRAPPERS[0](name)
@@ -103,23 +107,23 @@ def choose_backend(name: str, x: Tensor) -> Any:
             )
         return reference
     if name == "auto":
-        return _fastest_for(x) or eager
+        return _fastest_for(x, dtype) or eager
     if name == "native":
-        return _native_for(x)
+        return _native_for(x, dtype)
     if name == "triton":
-        return _triton_for(x)
+        return _triton_for(x, dtype)
     return BACKENDS[name]
 
 
 def fastest_for(x: Tensor) -> ModuleType | None:
     """The loops or the kernels if they can work on such values."""
-    return None if is_transformed() else _fastest_for(x)
+    return None if is_transformed() else _fastest_for(x, x.dtype)
 
 
-def _fastest_for(x: Tensor) -> ModuleType | None:
+def _fastest_for(x: Tensor, dtype: torch.dtype) -> ModuleType | None:
     if x.is_cuda:
-        return fused_kernels() if x.dtype == torch.float32 else None
-    return compiled_loops() if x.device.type == "cpu" and x.dtype in NATIVE_DTYPES else None
+        return fused_kernels() if dtype == torch.float32 else None
+    return compiled_loops() if x.device.type == "cpu" and dtype in NATIVE_DTYPES else None
 
 
 def compiled_loops() -> ModuleType | None:
@@ -143,7 +147,7 @@ def _load(name: str, *needed: str) -> ModuleType | None:
         return None
 
 
-def _native_for(x: Tensor) -> ModuleType:
+def _native_for(x: Tensor, dtype: torch.dtype) -> ModuleType:
     """The compiled loops, or an error if they cannot work on ``x``."""
     loops = compiled_loops()
     if loops is None:
@@ -152,16 +156,16 @@ def _native_for(x: Tensor) -> ModuleType:
             "numba is not installed",
             "Use backend='auto', or pip install 'node2seq[native]'",
         )
-    if x.device.type != "cpu" or x.dtype not in NATIVE_DTYPES:
+    if x.device.type != "cpu" or dtype not in NATIVE_DTYPES:
         raise Node2SeqError(
-            f"backend='native' with {x.dtype} features on {x.device}",
+            f"backend='native' with {dtype} features on {x.device}",
             "its loops work in float32 and float64 on a CPU",
             "Use backend='auto', which takes another backend where it has to",
         )
     return loops
 
 
-def _triton_for(x: Tensor) -> ModuleType:
+def _triton_for(x: Tensor, dtype: torch.dtype) -> ModuleType:
     """The fused kernels, or an error if they cannot work on ``x``."""
     fused = fused_kernels()
     if fused is None:
@@ -170,9 +174,9 @@ def _triton_for(x: Tensor) -> ModuleType:
         )
     # Triton's interpreter runs the kernels on a CPU, for tests.
     runs_there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
-    if not runs_there or x.dtype != torch.float32:
+    if not runs_there or dtype != torch.float32:
         raise Node2SeqError(
-            f"backend='triton' with {x.dtype} features on {x.device}",
+            f"backend='triton' with {dtype} features on {x.device}",
             "its kernels work in float32 on an NVIDIA GPU",
             "Use backend='auto', which takes another backend where it has to",
         )

@@ -89,7 +89,7 @@ def counter_dropout(
 
 
 class _InOnePass(torch.autograd.Function):
-    """Linear in x, so that the backward pass is the same once more, with the words worked out anew."""
+    """Linear in x, so that the backward pass is the same once more, with the words computed again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, drop: Callable[[Tensor], Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from node2seq.ops.sequences import Ranking, Sequences
+from node2seq.ops.sequences import Ranking, Sequences, inverse
 
 
 def find_entry_of_edge(
@@ -39,14 +39,12 @@ def find_entry_of_edge(
         number = torch.where(source == target, num_targets * span, number)
         loops = torch.arange(min(num_sources, num_targets), device=source.device)
         number = torch.cat([number, loops * span + loops])
-    order = number.argsort(stable=True)  # parallel edges as they are listed
-    entry = torch.empty_like(order)
-    entry[order] = torch.arange(order.numel(), device=order.device)
+    entry = inverse(number.argsort(stable=True))  # parallel edges as they are listed
     if keep_loops and add_self_loops:
         edge = torch.arange(edges, device=source.device)
         loop = torch.where(source == target, edge, -1)
         last = source.new_full((num_targets,), -1).scatter_reduce(0, target, loop, "amax")
-        node = target.clamp(max=max(order.numel() - edges - 1, 0))
+        node = target.clamp(max=max(entry.numel() - edges - 1, 0))
         return torch.where(last[target] == edge, entry[edges + node], entry[:edges])
     return entry[:edges].clone()  # not a view, which would keep the self entries alive
 

@@ -7,22 +7,22 @@ that is passed in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._decomp import register_decomposition
 
 from node2seq.errors import Node2SeqError
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
-from node2seq.ops.dispatch import choose_backend, is_transformed
-from node2seq.ops.edge_order import find_order, rank_by_edges, rearrange_by_edges
+from node2seq.ops.dispatch import NATIVE_DTYPES, choose_backend, is_transformed
 from node2seq.ops.edge_values import EdgeValues
-from node2seq.ops.fixed_order import rearrange
-from node2seq.ops.linear import linear
+from node2seq.ops.fixed_order import find_order, rank_by_edges, rearrange, rearrange_by_edges
+from node2seq.ops.linear import SparseRows, initialize, is_plain_linear, linear
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences, rank_parallel
 
@@ -66,8 +66,10 @@ def rank(
         threshold = threshold.to(key.dtype).view(-1, 1).expand(runs, query.size(-2)).reshape(-1)
     if seed is not None and runs > 1:
         seed = seed.expand(runs)
-    given, key = query, key.flatten(0, -2)
-    query = key if is_shared else query.flatten(0, -2)
+    given = query
+    if key.dim() == 3:
+        key = key.flatten(0, -2)
+        query = key if is_shared else query.flatten(0, -2)
     if isinstance(backend, str):
         backend = choose_backend(backend, key)
     if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
@@ -138,7 +140,8 @@ def convolve(
         x, ranking = edges.rows(x, ranking), Ranking.given(ranking.sequences.positions, ranking.backend)
     backend, layout, winner = ranking.backend, ranking.layout, None
     how: dict[str, Any] = {"dtype": dtype} if getattr(backend, "CHOOSES_DTYPE", False) else {}
-    flat, shape, own = x.flatten(0, -2), (*x.shape[:-2], -1, weight.size(-1)), ()
+    is_one, own = x.dim() == 2, ()  # of one run nothing has to be laid out anew
+    flat = x if is_one else x.flatten(0, -2)
     if weight.dtype != x.dtype:
         weight = weight.to(x.dtype)
     if root is not None:
@@ -154,7 +157,34 @@ def convolve(
     if root is not None and not own:
         rows = linear(flat.view(*root.weight.shape[:-2], -1, flat.size(-1)), root.weight, root.bias)
         out = out.view(rows.shape) + rows
-    return out.view(shape), winner
+    return out if is_one else out.view(*x.shape[:-2], -1, weight.size(-1)), winner
+
+
+def find_layer(
+    backend: Any, lin: nn.Module, x: Tensor | SparseRows, weight: Tensor, root: Root
+) -> Callable[[Sequences, Convolution], Tensor] | None:
+    """A backend's way from features to the output in one step, if nobody looks in between.
+
+    It takes the neighbours of each target and the convolution over them.
+
+    Args:
+        backend (module): A backend that has such a step.
+        lin (torch.nn.Module): What projects the features.
+        x (torch.Tensor): The features.
+        weight (torch.Tensor): The taps.
+        root (Root): What the own rows are multiplied with, and the bias.
+    """
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.layout != torch.strided:
+        return None
+    if x.dtype not in NATIVE_DTYPES:  # backends work on what they make of it
+        return None
+    if weight.dim() != 3 or lin.bias is not None or not is_plain_linear(lin):
+        return None
+    initialize(lin, x)
+    projection, bias = lin.weight, root.bias
+    is_of_one_type = projection.dtype == weight.dtype == root.weight.dtype == x.dtype
+    is_of_one_type &= bias is None or bias.dtype == x.dtype
+    return partial(backend.layer, x, projection, weight, root) if is_of_one_type else None
 
 
 @torch.no_grad()

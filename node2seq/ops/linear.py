@@ -11,6 +11,7 @@ GCN layers take over neighbours, forward and backward, for one run or for R.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -188,16 +189,32 @@ def initialize(lin: nn.Module, x: Tensor | SparseRows) -> None:
         lin.initialize_parameters(lin, (x,))
 
 
-def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows) -> Tensor:
-    """A linear map, in float32 or better; each run's rows lie behind each other."""
+def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: Any = None) -> Tensor:
+    """A linear map, in float32 or better; each run's rows lie behind each other.
+
+    Args:
+        lin (torch.nn.Module): The linear layer.
+        x (torch.Tensor or SparseRows): The rows.
+        backend (module, optional): What multiplies them if it is quicker at that than PyTorch.
+    """
     initialize(lin, x)
-    if x.dtype == lin.weight.dtype and x.dtype in NATIVE_DTYPES:
+    dtype = product_dtype(x, lin)
+    multiply = None if torch.compiler.is_compiling() else getattr(backend, "linear", None)
+    if multiply is not None and isinstance(x, Tensor) and lin.bias is None and is_plain_linear(lin):
+        product = multiply(dense(x).to(dtype), lin.weight.to(dtype))
+        if product is not None:
+            return product
+    if x.dtype == lin.weight.dtype == dtype:
         return apply(lin, x).contiguous()
-    dtype = torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)
     wide = {name: parameter.to(dtype) for name, parameter in lin.named_parameters()}
     if is_plain_linear(lin):
         return linear(x.to(dtype), wide["weight"], wide.get("bias")).contiguous()
     return functional_call(lin, wide, (dense(x).to(dtype),)).contiguous()
+
+
+def product_dtype(x: Tensor | SparseRows, lin: nn.Module) -> torch.dtype:
+    """What rows are multiplied in: the wider type of both, and at least float32."""
+    return torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)  # pyright: ignore[reportArgumentType]
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -115,7 +115,7 @@ class Sequences:
 
     def reorder(self, order: Tensor) -> Sequences:
         """The same entries in another order within their rows: position e holds the entry ``order[e]``."""
-        return Sequences(self.rows, self.index[order], self.num_sources, origin=(self, order))
+        return Sequences(self.rows, self.index.index_select(0, order), self.num_sources, origin=(self, order))
 
     def with_sources(self, index: Tensor) -> Sequences:
         """Sequences of the same lengths with other sources."""
@@ -170,9 +170,7 @@ class Sequences:
         original, order = self.origin or (self, None)
         if order is not None:
             source_ptr, entries = original.transposed
-            where = torch.empty_like(order)
-            where[order] = torch.arange(order.numel(), device=order.device)
-            return source_ptr, where[entries]
+            return source_ptr, inverse(order)[entries]
         entries = self.index.argsort(stable=True)
         length = torch.bincount(self.index, minlength=self.num_sources)
         return torch.cat([length.new_zeros(1), length.cumsum(0)]), entries
@@ -198,7 +196,7 @@ class Sequences:
 
 @cache
 def _warn_of_sparse_rows() -> None:
-    """Has PyTorch give its warnings about them, once per process, where nobody reads them."""
+    """Makes PyTorch emit its warnings about them, which it does once per process, and drops them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _ = torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
@@ -207,9 +205,30 @@ def _warn_of_sparse_rows() -> None:
 def multiply(x: Tensor, weight: Tensor) -> Tensor:
     """Rows times one weight matrix, or, for R runs as one disjoint union, each run's rows times its own."""
     if weight.dim() == 2:
-        return x @ weight
+        return x.mm(weight)
     runs = weight.size(0)
     return (x.view(runs, -1, x.size(-1)) @ weight).view(-1, weight.size(-1))
+
+
+def product_of_runs(first: Tensor, second: Tensor, runs: Sequence[int]) -> Tensor:
+    """The first transposed times the second; with runs, as one disjoint union, each run's times its own."""
+    if not runs:
+        return first.t().mm(second)
+    return first.reshape(*runs, -1, first.size(-1)).mT @ second.reshape(*runs, -1, second.size(-1))
+
+
+def gradient_of_taps(x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of taps, [K, C, D] or [R, K, C, D], by those of the rows times all taps, [M, K * D]."""
+    *runs, taps, _, _ = shape
+    own = x.view(*runs, -1, x.size(-1)).mT
+    return (own @ grad.view(*runs, -1, grad.size(-1))).unflatten(-1, (taps, -1)).transpose(-3, -2)
+
+
+def inverse(permutation: Tensor) -> Tensor:
+    """Where each number stands in a permutation of 0, 1, …"""
+    place = torch.empty_like(permutation)
+    place[permutation] = torch.arange(permutation.numel(), device=permutation.device)
+    return place
 
 
 def lasting() -> AbstractContextManager[object]:
@@ -342,7 +361,4 @@ def rank_parallel(backend: Any, score: Tensor, precedence: Tensor, sequences: Se
         precedence (torch.Tensor): Who goes first where scores tie, for each entry, [E].
         sequences (Sequences): Their rows.
     """
-    order = precedence.argsort(stable=True)
-    distinct = torch.empty_like(order)
-    distinct[order] = torch.arange(order.numel(), device=order.device)
-    return backend.rank(score, distinct, sequences.positions)
+    return backend.rank(score, inverse(precedence.argsort(stable=True)), sequences.positions)

@@ -32,9 +32,9 @@ RECIPES: dict[str, dict[str, dict[str, Recipe]]] = {
 
 _SOURCE = "the rule for any graph, chosen on validation nodes"
 
-# From so many columns on, features that are mostly zeros are treated as bags of words are.
+# From this number of columns on, features that are mostly zeros are treated as bags of words.
 _WIDE = 256
-# Few labels are fewer than so many, and a smaller share of all nodes.
+# Labels are few if they are fewer than the first number, and a smaller share of all nodes than the second.
 _FEW, _SMALL_SHARE = 500, 0.2
 # Of edges between training and validation nodes: so few say nothing about the others; from such a homophily
 # on, neighbours are taken to be of one class.
@@ -92,7 +92,7 @@ class GraphSizes:
         """Whether neighbours are alike, and make up for what can be learned by heart."""
         if not self.plain_edges or not (self.is_wide or self.has_few_labels):
             return False
-        if self.homophily is None:  # nobody can tell: edges between bags of words are taken for citations
+        if self.homophily is None:  # unknown: edges between bags of words are treated as citations
             return self.is_wide
         bias = (1 - self.homophily) * self.labels**0.5 if self.is_wide else 0.0
         return self.homophily >= _HOMOPHILOUS and bias < _SMOOTHABLE
@@ -103,9 +103,9 @@ class GraphSizes:
         return self.epochs is not None and self.epochs <= _SHORT
 
 
-Kind = Literal["narrow", "wide", "homophilous"]
+Kind = Literal["narrow", "wide", "homophilous", "few-labels"]
 
-#: What a benchmark set is like, for a graph that nobody has looked at yet.
+#: What a benchmark set is like, for a graph that was not read yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, nodes=2000, homophily=0.0)
 
 # What the sweep chose for each kind; "layer": for Node2SeqConv alone.
@@ -137,6 +137,24 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
         },
         "layer": {"readout": "mean", "taps": "depthwise"},
         "settings": {"lr": 0.003, "weight_decay": 5e-4, "averaging": 0.97},
+    },
+    "few-labels": {
+        "options": {
+            "hidden_channels": 64,
+            "num_layers": 1,
+            "dropout": 0.5,
+            "input_dropout": 0.5,
+            "smoothing": 10,
+            "teleport": 0.1,
+        },
+        "layer": {"readout": "ranks"},
+        "settings": {
+            "lr": 0.01,
+            "weight_decay": 5e-4,
+            "averaging": 0.97,
+            "views": 2,
+            "consistency": 1.0,
+        },
     },
 }
 
@@ -184,7 +202,7 @@ def _homophily(data: Data, known: Tensor) -> float | None:
 
 
 def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str, Any]:
-    """How any model is trained on one's own graph unless told otherwise: metric and early stopping.
+    """The default training of any model on the user's own graph: metric and early stopping.
 
     Args:
         data: The graph; None: a data set that has recipes of its own.
@@ -197,7 +215,7 @@ def settings_for(data: Data | None, *, class_weights: bool = False) -> dict[str,
 
 
 def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
-    """The options of a model that reads the order in which the edges of one's own graph are given.
+    """The options of a model that reads the order that the edges of the user's graph carry.
 
     Args:
         model: A key of ``node2seq.nn.models.MODELS``.
@@ -213,7 +231,7 @@ def options_for_order(model: str, carried: Collection[str]) -> dict[str, Any]:
 def kind_of(graph: GraphSizes) -> Kind:
     """What the rule tells graphs apart by."""
     if graph.is_smoothable:
-        return "homophilous"
+        return "few-labels" if graph.has_few_labels else "homophilous"
     return "wide" if graph.is_wide else "narrow"
 
 
@@ -236,7 +254,7 @@ def family_of(model: str) -> str:
 
 
 def default_model(name: str | None) -> str:
-    """The model for the data set ``name``, which has a recipe of the paper's, or for one's own graph."""
+    """The model for the data set ``name``, which has a recipe of the paper's, or for the user's own graph."""
     return "residual-node2seq" if name is None else "node2seq"
 
 
@@ -255,7 +273,7 @@ def recipe_for(
 
     Args:
         model: A key of ``node2seq.nn.models.MODELS``.
-        name: The data set; None: a graph of one's own.
+        name: The data set; None: the user's own graph.
         variant: A key of :data:`RECIPES`.
         sizes: What the rule for residual blocks looks at.
     """

@@ -182,12 +182,10 @@ def history_chart(
         show: Formats the numbers at the vertical axis.
     """
     dots = [kind for kind in dots if kind.y]
-    values = [value for kind in dots for value in kind.y]
-    numbers = [number for kind in dots for number, _ in kind.points]
-    last = max(numbers)
+    last = max(number for kind in dots for number, _ in kind.points)
     chart = _Chart(title, 440, 270)
     ticks = [tick for tick in nice_ticks(0, last) if tick == int(tick) <= last]
-    y = chart.y_axis(values, show)
+    y = chart.y_axis([value for kind in dots for value in kind.y], show)
     x = chart.x_axis([0, last], "{:g}".format, over, ticks, grid=False, inset=8)
     chart.add("line", "marked", x1=x(marked), x2=x(marked), y1=chart.top, y2=chart.bottom)
     steps: list[tuple[float, float]] = []
@@ -464,9 +462,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     """At 1, 2 and 5 times powers of ten; at powers alone where that would be too many."""
     powers = [10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     ticks = [m * power for power in powers for m in (1, 2, 5) if low <= m * power <= high]
-    if len(ticks) > 9:
-        ticks = [power for power in powers if low <= power <= high]
-    return ticks
+    return ticks if len(ticks) <= 9 else [power for power in powers if low <= power <= high]
 
 
 def _thousands(value: float) -> str:
@@ -493,8 +489,7 @@ def _draw_box(chart: _Chart, y: _Axis, centre: float, box: Box, number: int, mar
         hint = f"<title>{escape(f'{box.label}: mean {values.mean():.1f}, n = {len(values)}')}</title>"
         top, height = y(third), y(first) - y(third)
         chart.add("rect", f"box {colour}", hint, x=centre - half, y=top, width=2.0 * half, height=height)
-        middle = y(median)
-        chart.add("line", f"curve {colour}", x1=centre - half, x2=centre + half, y1=middle, y2=middle)
+        chart.add("line", f"curve {colour}", x1=centre - half, x2=centre + half, y1=y(median), y2=y(median))
         for value in values[~inside]:
             chart.add("circle", f"fill {colour}", cx=centre, cy=y(value), r=1.8)
     if box.mark is not None:

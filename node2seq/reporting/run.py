@@ -402,9 +402,8 @@ def _graph(graph: Mapping[str, Any], row_normalize: bool) -> dict[str, Any]:
 
 
 def _split(folder: RunFolder) -> dict[str, Any]:
-    split = folder.split
-    sizes = {PARTS[part]: getattr(split, part).numel() for part in ("train", "val", "test")}
-    return {"rule": split.rule, "seed": split.seed, **sizes}
+    sizes = {PARTS[part]: size for part, size in folder.split.sizes.items()}
+    return {"rule": folder.split.rule, "seed": folder.split.seed, **sizes}
 
 
 def _of(metrics: Measured | None, figure: str) -> float | None:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from node2seq.data import Split
+from node2seq.data.splits import PARTS
 from node2seq.errors import Node2SeqError
 from node2seq.options import build
 from node2seq.storage import (
@@ -47,7 +48,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Source:
-    """Where a graph comes from: the name of a data set, or files of one's own.
+    """Where a graph comes from: the name of a data set, or the user's own files.
 
     Args:
         name: What ``node2seq.data.load`` takes.
@@ -274,8 +275,7 @@ class RunFolder:
         values = read_json(self.split_file)
         try:
             parts: dict[str, Tensor] = {
-                name: torch.tensor(values[name], dtype=torch.int64)
-                for name in ("train", "val", "test", "test_rest")
+                name: torch.tensor(values[name], dtype=torch.int64) for name in (*PARTS, "test_rest")
             }
             return Split(rule=str(values["rule"]), seed=int(values["seed"]), **parts)
         except (KeyError, TypeError, ValueError) as error:
@@ -354,7 +354,7 @@ class RunFolder:
 
     def write_config(self, run: RunConfig, config: Mapping[str, Any], split: Split) -> None:
         """Start a run: the split first, since a config makes the folder a run."""
-        parts = {name: getattr(split, name).tolist() for name in ("train", "val", "test", "test_rest")}
+        parts = {name: getattr(split, name).tolist() for name in (*PARTS, "test_rest")}
         content = json.dumps({"rule": split.rule, "seed": split.seed, **parts}).encode()
         write_bytes(self.split_file, content)
         described = {"format": FORMAT, **config}
@@ -437,7 +437,7 @@ def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     elif not folder.is_free:
         raise Node2SeqError(
             str(folder.path),
-            "it exists, and there is something else than a run in it",
+            "it exists and contains something other than a run",
             "Give another folder with `--out`",
         )
 

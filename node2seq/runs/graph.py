@@ -24,7 +24,7 @@ from node2seq.data import (
     summarise,
 )
 from node2seq.data.encoding import has_missing_words
-from node2seq.data.graph import carried_by, report_of, tensors_of
+from node2seq.data.graph import bare, carried_by, report_of, tensors_of
 from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
@@ -84,8 +84,7 @@ class RunGraph:
 
     def on(self, device: torch.device) -> Data:
         """What a model reads of it, on a device."""
-        own = self.data
-        return Data(x=own.x, edge_index=own.edge_index, y=own.y, **carried_by(own)).to(str(device))
+        return bare(self.data).to(str(device))
 
     def describe(self, source: Source, task: Task) -> dict[str, Any]:
         """Return what config.json says of the graph, the scale of the training nodes included."""

@@ -30,7 +30,7 @@ _MOST_AT_ONCE = 2_000_000
 
 
 def evaluate_run(path: str | Path, *, device: str = "auto", say: Say | None = None) -> dict[str, Measured]:
-    """Measure a finished run's weights anew on every part of its split."""
+    """Measure the weights of a finished run again, on every part of its split."""
     folder = RunFolder(path)
     model = load_model(folder, device)
     graph = open_again(folder, say, whole=False)
@@ -97,7 +97,7 @@ def predict_run(
         embeddings: Whether to return the nodes' embeddings too.
         device: Where to compute.
         say: Called with a line before each step that may take a while.
-        sample: Predict so many nodes of a graph on disk, drawn at random.
+        sample: The number of random nodes to predict, of a graph on disk.
     """
     folder = RunFolder(path)
     model = load_model(folder, device)

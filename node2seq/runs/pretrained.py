@@ -36,7 +36,7 @@ def save_pretrained(
     if name is None:
         raise Node2SeqError(
             f"the model {type(model).__name__}",
-            "only the package's own models can be built back from a config",
+            "only models of this package can be rebuilt from a config",
             f"Use one of {', '.join(MODELS)}, or save its state_dict yourself",
         )
     entry = {key: int(getattr(model, key)) for key in _CHANNELS}

@@ -103,7 +103,7 @@ class RunStart:
     epoch: int
     warnings: tuple[str, ...]
     batches: str | None = None
-    """What to say of mini-batches: their sizes, and why, if nobody asked for them."""
+    """The message about mini-batches: their sizes, and the reason if they were chosen automatically."""
 
 
 Runs = Sequence[tuple[RunConfig, Path]]
@@ -157,12 +157,7 @@ class Session:
 
     Args:
         home: Where to resume: the folder of the run.
-        device: Where to train.
-        on_start: See :func:`train_run`.
-        on_epoch: See :func:`train_run`.
-        checkpoint_seconds: See :func:`train_run`.
-        processes: See :func:`train_run`.
-        on_batch: See :func:`train_run`.
+        device: Where to train; the others are those of :func:`train_run`.
     """
 
     alone: ClassVar[bool] = True
@@ -456,7 +451,10 @@ class Session:
                 dict.fromkeys(filter(None, [*self.graph.report.warnings, *of_runs, self._too_large]))
             )
             rates = trainer.runs[0].settings.lr, first.run.settings.lr
-            in_words = batches and batches_in_words(batches, rates, self.processes, self._why_batches)
+            in_words = None
+            if isinstance(trainer, BatchTrainer):
+                told = self.processes, self._why_batches, trainer.drawn_on
+                in_words = batches and batches_in_words(batches, rates, *told)
             known = (self.home, first.run, self.graph, first.split, trainer.epoch, tuple(texts))
             self.on_start(RunStart(*known, in_words))
         return trainer
@@ -481,7 +479,8 @@ class Session:
                     saved = time.monotonic()
                 if self.on_epoch is not None and latest:
                     self.on_epoch(self._told(latest, trainer.epoch))
-            if not self.alone:  # runs are kept one by one: a kill in between must not train them anew
+            # Runs are kept one by one: after a kill in between, they must not be trained again.
+            if not self.alone:
                 self._save(trainer, members)
 
     def _told(self, latest: Sequence[EpochRecord], _epoch: int) -> EpochRecord:

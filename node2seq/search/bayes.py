@@ -248,7 +248,7 @@ class _Journal:
     """Optuna's record of a study, as it takes it from any backend.
 
     Its own files cannot be read any more after a write that was cut off, by a full disk or a kill; and its
-    own lock outlives a killed process, so that others wait for ever.
+    own lock outlives a killed process, so that others wait forever.
     """
 
     def __init__(self, file: Path, lock: Path) -> None:
@@ -290,7 +290,7 @@ def hide_password(url: str) -> str:
 
 
 def journal_files(trials: Path) -> tuple[Path, Path]:
-    """Where optuna keeps its own record, and the lock of whoever writes to it."""
+    """Where optuna keeps its own record, and the lock for writing to it."""
     return trials.with_suffix(".journal"), trials.with_name(".journal-lock")
 
 

@@ -134,7 +134,7 @@ class Evaluator:
             if self.keep is not None:
                 self.keep(most_trusted(self.trials))
             self.say(
-                f"  program {number} of {len(programs)}: {len(runs)} run{'' if len(runs) == 1 else 's'} "
+                f"  group {number} of {len(programs)}: {len(runs)} run{'' if len(runs) == 1 else 's'} "
                 f"in {took:.1f} s; "
                 f"{self.best_so_far()}; {self.budget.spent:.0f} s so far"
             )

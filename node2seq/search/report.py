@@ -138,7 +138,7 @@ def _best(found: SearchResult) -> Grid:
     return Grid(["trial", "splits", "mean", "sd", "epoch", *names], rows, caption)
 
 
-# Numbers are compared in so many groups of equal size.
+# Numbers are compared in this many groups of equal size.
 _GROUPS = 4
 # With fewer trials, what groups explain is chance.
 _FEW = 2 * _GROUPS

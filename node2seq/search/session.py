@@ -48,7 +48,7 @@ class Request:
         rule: How to split; None: as the graph says.
         device: ``auto``, ``cpu``, ``cuda`` …
         budget_seconds: Stop before the program that would pass them; the same request resumes later.
-        metric: What epochs are chosen and settings compared by; None: the one that fits one's own graph, the
+        metric: What selects epochs and compares settings; None: one that suits the user's own graph, or the
             accuracy for a data set.
         storage: A database for optuna, as SQLAlchemy names it; None: a journal beside the trials.
     """
@@ -228,7 +228,7 @@ def prepare(request: Request, graph: RunGraph | None = None) -> tuple[Recipe, Sp
 
     Args:
         request: What to search.
-        graph: What on, once it is read: the defaults for one's own depend on its sizes and labels.
+        graph: What on, once it is read: the defaults for the user's own graph depend on its sizes and labels.
     """
     spaces = SPACES.get(request.space)
     if spaces is None:

@@ -14,7 +14,7 @@ from node2seq.options import check_rules
 FIRST_SEED = 100
 
 #: The seeds of the rows that the protocol reports (see :mod:`node2seq.experiments.declaration`). No search
-#: trains on their splits, whoever asks for it.
+#: trains on their splits.
 RESERVED_SEEDS = range(1000, 1020)
 
 
@@ -103,7 +103,7 @@ class SearchSettings:
 
     @classmethod
     def in_proportion(cls, trials: int, **given: Any) -> Self:
-        """A search of so many trials, with as many splits and finalists as are worth their time beside them.
+        """A search of a number of trials, with numbers of splits and finalists in proportion to it.
 
         Args:
             trials: Different settings in all.
@@ -119,7 +119,7 @@ class SearchSettings:
         return cls(trials=trials, **proportions | given)
 
     def check_at_least(self, **lowest: int) -> None:
-        """Refuse numbers that are too low."""
+        """Raise an error for numbers that are too low."""
         for name, least in lowest.items():
             if getattr(self, name) < least:
                 raise Node2SeqError(f"{name}={getattr(self, name)}", "too few", f"Give {least} or more")

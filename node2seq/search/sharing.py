@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from node2seq.environment import repeating
 from node2seq.storage import hold
 
 # How often a process counts on in a database, how many beats another one waits for, and how often it looks.
@@ -74,28 +75,25 @@ class StudyWorkers:
     """
 
     def __init__(self, study: Any, open_study: Callable[[str], tuple[Any, bool]]) -> None:
-        self.id, self._study, self._ended = uuid4().hex[:12], study, threading.Event()
+        self.id, self._study = uuid4().hex[:12], study
         self._open_study = open_study
         self._gone: set[str] = set()
 
     @contextmanager
     def working(self) -> Iterator[StudyWorkers]:
         """Be one of them."""
-        self._write(0)
-        thread = threading.Thread(target=self._beat, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._ended.set()
-            thread.join()
-            self._write(None)
+        counts = itertools.count()
 
-    def _beat(self) -> None:
-        count = 0
-        while not self._ended.wait(_BEAT_SECONDS):
-            count += 1
-            self._write(count)
+        def beat() -> float:
+            self._write(next(counts))
+            return _BEAT_SECONDS
+
+        beat()
+        try:
+            with repeating(beat, _BEAT_SECONDS):
+                yield self
+        finally:
+            self._write(None)
 
     def _write(self, count: int | None) -> None:
         self._study.set_user_attr(f"{_BEATING}{self.id}", count)
@@ -122,7 +120,7 @@ class StudyWorkers:
 
     @contextmanager
     def finishing(self, has_results: bool) -> Iterator[bool]:  # noqa: D102
-        # A name can be taken once: whoever makes this study has the end, unless that process was killed.
+        # A name can be taken once: who makes this study finishes the search, unless that process was killed.
         final, is_new = self._open_study(f"{self._study.study_name} {_FINAL}")
         if not is_new:
             time.sleep(_BEAT_SECONDS)  # perhaps made just now: the name follows

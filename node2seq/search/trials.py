@@ -229,7 +229,7 @@ def read_table(table: Path) -> list[list[dict[str, Any]]]:
         if "variant" in line:
             found.append([line])
         elif not found:
-            raise Node2SeqError(str(table), "a trial stands before its search", "Restore the file")
+            raise Node2SeqError(str(table), "a trial comes before its search", "Restore the file")
         else:
             found[-1].append(line)
     return found

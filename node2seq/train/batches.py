@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -51,26 +51,30 @@ class BatchGraph:
         edge_time: The time of each edge in the order of ``row``, ascending for each node; None: none.
     """
 
-    colptr: Array
-    row: Array
+    colptr: Any
+    row: Any
     features: Callable[[Tensor], Features]
     carried: Mapping[str, Callable[[Tensor], Tensor]]
     whole: Whole
-    edge_time: Array | None = None
+    edge_time: Any = None
 
     @property
     def num_nodes(self) -> int:
         """How many nodes there are."""
-        return self.colptr.size - 1
+        return len(self.colptr) - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are drawn and features are read."""
+        return torch.device("cpu")
 
     @classmethod
-    def of(cls, model: Network, data: Data) -> BatchGraph:
+    def of(cls, model: Network, data: Data) -> Self:
         """A graph in memory, with what a network reads of its edges."""
         x, edge_index = tensors_of(data)
         values = {name: tensor.cpu() for name, tensor in edge_values(model, data).items()}
         edge_index, nodes, time = edge_index.cpu(), x.size(0), values.get("edge_order")
         colptr, row, edge_id = compressed(edge_index, nodes, time)
-        loops = bool(getattr(model, "self_loops", True))
         # On a GPU, each batch would need a plan of its own to multiply them.
         on_cpu = next(model.parameters()).device.type == "cpu"
         features = features_for(model, x.cpu()) if on_cpu else x.cpu()
@@ -80,16 +84,24 @@ class BatchGraph:
             # A worker writes the rows that it takes to shared memory at once.
             features.take if isinstance(features, SparseRows) else partial(take_rows, features),
             {name: partial(take_rows, tensor[edge_id]) for name, tensor in values.items()},
-            Whole.of(edge_index, nodes, values.get("edge_weight"), loops),
+            whole_of(model, edge_index, nodes, values.get("edge_weight")),
             None if time is None else time[edge_id].numpy(),
         )
 
-    def sampler(self, fanout: tuple[int, ...], seed: int = 0) -> NeighbourSampler:
+    def sampler(self, fanout: tuple[int, ...], seed: int = 0) -> Any:
         """Draws neighbours at random; where edges have an order, the first by it."""
         order = "uniform" if self.edge_time is None else "latest"
         return NeighbourSampler(
             self.colptr, self.row, fanout, edge_time=self.edge_time, order=order, seed=seed
         )
+
+    def loader(self, sampler: Any, order: SeedBatches, read: Callable[[Any], Any], workers: int) -> Any:
+        """The batches of one epoch after the other."""
+        return batch_loader(sampler, order, read, workers=workers)
+
+    def starts(self) -> Array:
+        """Where the edges into each node start, in main memory."""
+        return self.colptr
 
     def chunks(self, least: int = 1) -> Iterator[Tensor]:
         """All nodes in parts of a bounded number of nodes and, but for single nodes, of edges into them.
@@ -97,10 +109,10 @@ class BatchGraph:
         Args:
             least: How many parts there are at least, where there are as many nodes.
         """
-        nodes = min(CHUNK_NODES, max(self.num_nodes // least, 1))
+        nodes, starts = min(CHUNK_NODES, max(self.num_nodes // least, 1)), self.starts()
         first = 0
         while first < self.num_nodes:
-            most = int(np.searchsorted(self.colptr, self.colptr[first] + CHUNK_EDGES, side="right")) - 1
+            most = int(np.searchsorted(starts, starts[first] + CHUNK_EDGES, side="right")) - 1
             last = min(max(most, first + 1), first + nodes, self.num_nodes)
             yield torch.arange(first, last)
             first = last
@@ -143,10 +155,15 @@ class BatchGraph:
         # In the order of their ids: equal scores are sorted by them, here as in the whole graph.
         order = n_id.argsort()
         place = torch.empty_like(order)
-        place[order] = torch.arange(order.numel())
+        place[order] = torch.arange(order.numel(), device=order.device)
         n_id = n_id[order]
         values: dict[str, Any] = {_FIELDS[name]: read(edge) for name, read in self.carried.items()}
         return Subgraph(n_id, Edges(place[edge_index], **values, whole=self.whole.take(n_id)), place[seeds])
+
+
+def whole_of(model: Network, edge_index: Tensor, nodes: int, edge_weight: Tensor | None) -> Whole:
+    """The degrees of all nodes of a graph as a network counts them."""
+    return Whole.of(edge_index, nodes, edge_weight, bool(getattr(model, "self_loops", True)))
 
 
 @dataclass(frozen=True)
@@ -203,7 +220,7 @@ class MiniBatches:
         read = graph.read
         if processes.size > 1 and not self._apart:
             read = partial(graph.read_share, rank=share[0], size=share[1])
-        self._loader = batch_loader(self._sampler, self._order, read, workers=settings.workers)
+        self._loader = graph.loader(self._sampler, self._order, read, settings.workers)
 
     def of_epoch(self, epoch: int) -> Iterator[tuple[Subgraph, Features]]:
         """Each batch and its features."""
@@ -329,7 +346,13 @@ def default_batches(model: nn.Module) -> BatchSettings:
     return BatchSettings(DEFAULT_BATCH_SIZE, fanout, scale_lr=True)
 
 
-def batches_in_words(batches: BatchSettings, lr: tuple[float, float], processes: Processes, why: str) -> str:
+def batches_in_words(
+    batches: BatchSettings,
+    lr: tuple[float, float],
+    processes: Processes,
+    why: str,
+    device: torch.device,
+) -> str:
     """What to say of mini-batches: their sizes, and ``why`` they are there if nobody asked for them.
 
     Args:
@@ -337,11 +360,14 @@ def batches_in_words(batches: BatchSettings, lr: tuple[float, float], processes:
         lr: The learning rate, and that of the full batch.
         processes: Those that train together.
         why: The reason, or nothing.
+        device: Where they are drawn.
     """
     fanout = ", ".join("all" if number < 0 else str(number) for number in batches.fanout or ())
     text = f"mini-batches of {batches.batch_size} nodes, neighbours by hop: {fanout}"
     if lr[0] != lr[1]:
         text += f", learning rate {lr[0]:.2g} instead of {lr[1]:g}"
+    if device.type != "cpu":
+        text += ", drawn on the GPU"
     if processes.size > 1:
         text += f", divided among {processes.size} processes"
     return f"{text} ({why})" if why else text

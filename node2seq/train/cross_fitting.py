@@ -79,7 +79,7 @@ class Folds:
         # Summed over the others, not taken from the sum of all: a fold must not decide by a rounding either.
         all_but_one = 1 - torch.eye(FOLDS, dtype=tallies.dtype, device=tallies.device)
         choosing = torch.einsum("erfc,fg->ergc", tallies[..., :2], all_but_one)
-        alone = self._sizes == self._sizes.sum(1, keepdim=True)  # a single node has nobody to choose for it
+        alone = self._sizes == self._sizes.sum(1, keepdim=True)  # no other node can choose for a single node
         value, losses = torch.where(alone[..., None], tallies[..., :2], choosing).unbind(-1)
         own = tallies[..., 0]
         if self._score is not None:

@@ -139,7 +139,7 @@ def infer_by_layers(
 
 
 def _table(graph: BatchGraph, processes: Processes, rows_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """A row for each node, in main memory; each process works out the rows of its own chunks of nodes.
+    """A row for each node, where the graph lies; each process works out the rows of its own chunks of nodes.
 
     Args:
         graph: The graph.
@@ -152,7 +152,8 @@ def _table(graph: BatchGraph, processes: Processes, rows_of: Callable[[Tensor], 
         if number % size == rank or (number == 0 and rank >= graph.num_nodes):
             rows = rows_of(nodes)
             if table is None:
-                table = torch.empty(graph.num_nodes, rows.size(-1), dtype=rows.dtype)
+                shape = graph.num_nodes, rows.size(-1)
+                table = torch.empty(shape, dtype=rows.dtype, device=graph.device)
             table[nodes] = rows.to(table.device)
     assert table is not None
     if size > 1:
@@ -209,7 +210,7 @@ def _run_layer(
 
     def rows_of(nodes: Tensor) -> Tensor:
         part = graph.around(nodes, hops_of(layer)).to(device)
-        n_id = part.n_id.cpu()
+        n_id = part.n_id.to(graph.device)
         x: Any = graph.features(n_id) if table is None else table[n_id]
         return convolve(layer, x.to(device), part.edges, part.n_id)[part.seeds]
 

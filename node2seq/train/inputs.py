@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from node2seq import ops
 from node2seq.data.encoding import LARGEST
 from node2seq.data.graph import carried_by, tensors_of
-from node2seq.data.splits import labelled
+from node2seq.data.splits import PARTS, labelled
 from node2seq.environment import Processes, free_on_gpu, memory_of
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models.network import Network, hops_of_network
@@ -32,7 +32,7 @@ _SHARE_OF_FREE = 0.8
 _CPU_BYTES = 2**31
 # Entries are counted in 32 bits.
 _MOST_ENTRIES = 2**30
-# A pass over so many nodes tells what one over all of them keeps.
+# A pass over this number of nodes is enough to estimate what a pass over all nodes keeps.
 _TRIAL_NODES = 1024
 # What a step takes at its peak, over what its forward pass keeps. Measured on a CPU: 1.7 to 2.3 for four
 # networks. GCN's 3.7 is mostly entries, which are counted apart.
@@ -143,7 +143,7 @@ def check_features(x: Tensor) -> None:
 
 def split_parts(split: SplitLike, device: torch.device) -> dict[str, Tensor]:
     """The training, validation and test nodes by the name of their part."""
-    return {name: getattr(split, name).to(device) for name in ("train", "val", "test")}
+    return {name: getattr(split, name).to(device) for name in PARTS}
 
 
 def measured_parts(split: SplitLike, *, with_rest: bool) -> dict[str, Tensor]:
@@ -153,7 +153,7 @@ def measured_parts(split: SplitLike, *, with_rest: bool) -> dict[str, Tensor]:
         split: Its nodes.
         with_rest: Whether ``test_rest`` is one of them, where the split has it and it differs from ``test``.
     """
-    names = ["train", "val", "test"]
+    names: list[str] = list(PARTS)
     # The fixed splits count 1000 test nodes, the paper's text all that are left: both are kept.
     if with_rest and getattr(split, "test_rest", split.test).numel() != split.test.numel():
         names.append("test_rest")
@@ -197,7 +197,7 @@ def check_split(split: Mapping[str, Tensor], y: Tensor) -> None:
         nodes, counts = used.unique(return_counts=True)
         raise Node2SeqError(
             f"node {int(nodes[counts > 1][0])}",
-            "it stands in the split more than once, so it would be measured on what it was trained on",
+            "it is in the split more than once, so the model would be tested on its own training nodes",
             "Give each node one part at most",
         )
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from node2seq.data import fold_numbers, normalize_features
-from node2seq.data.graph import carried_by
+from node2seq.data.graph import bare, tensors_of
 from node2seq.train.cross_fitting import FOLDS
 from node2seq.train.inputs import SplitLike, edge_dim_of, runs_that_fit
 from node2seq.train.progress import FitResult, RunProgress
@@ -37,7 +37,7 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What became of a training: its result, or the error that ended it.
+    """The outcome of a training: its result, or the error that ended it.
 
     ``model`` holds the weights of the best epoch, if models are kept. ``seconds`` is the time of the runs
     that were trained together, divided by their number. ``cross_fitted``, if asked for, is the metric on
@@ -95,7 +95,7 @@ def train_many(
         max_bytes: Memory that runs may take together; a part of what is free if left out.
         capture: Whether epochs may be replayed as a CUDA graph.
     """
-    data = Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried_by(data))
+    data = bare(data)
     if device is not None:
         data = data.to(str(device))  # once, so that all trainers share the plan of its edges
     outcomes: dict[int, TrainingOutcome] = {}
@@ -112,7 +112,7 @@ def train_many(
             except torch.OutOfMemoryError:
                 if len(part) == 1:
                     raise
-                half = len(part) // 2  # both start anew, and end as they would have, up to rounding
+                half = len(part) // 2  # both start again, and end as before up to rounding
                 waiting = [part[:half], part[half:], *waiting]
     return [outcomes[number] for number in range(len(trainings))]
 
@@ -202,10 +202,9 @@ def _shape(training: Training) -> Hashable:
 
 def prepare_graph(data: Data, recipe: Recipe, device: torch.device | str | None = None) -> Data:
     """The graph as a recipe wants it, on the device; ``data`` stays as it is."""
-    assert data.x is not None
-    graph = Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried_by(data))
+    graph = bare(data)
     if recipe.row_normalize:
-        graph.x = normalize_features(data.x)
+        graph.x = normalize_features(tensors_of(data)[0])
     return graph if device is None else graph.to(str(device))
 
 

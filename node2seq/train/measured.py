@@ -152,7 +152,7 @@ class Metrics(Measured):
         return asdict(self)
 
 
-# So many nodes are drawn in a chart of predicted and true numbers.
+# The most nodes in a chart of predicted and true numbers.
 _MOST_POINTS = 400
 
 
@@ -316,7 +316,7 @@ def _mean_of_defined(by_class: tuple[Tensor, Tensor]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-# Confidences are compared with shares of right predictions in so many groups of equal width.
+# The number of groups, of equal width, in which confidence and share of right predictions are compared.
 _GROUPS = 15
 
 

@@ -214,7 +214,7 @@ class FirstNeighbours(NamedTuple):
 
     @classmethod
     def of(cls, trace: Trace, nodes: int, places: int) -> FirstNeighbours:
-        """What a trace says of so many nodes, the first head's if there are several."""
+        """The first neighbours of all nodes in a trace, of the first head if there are several."""
         ptr = trace.ptr[: nodes + 1]
         target = torch.repeat_interleave(torch.arange(nodes, device=ptr.device), ptr.diff())
         kept = (trace.index[: target.numel()] != target).nonzero().view(-1)

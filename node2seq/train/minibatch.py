@@ -86,7 +86,7 @@ class BatchTrainer(Trainer):
         self._processes.copy_first_(model.state_dict().values())
         settings = replace(settings, lr=batches.lr(settings.lr, split.train.numel()))
         super().__init__(model, data, [split], [settings], capture=False)
-        batches = with_fanout(batches, model, self._graph.row.size)
+        batches = with_fanout(batches, model, len(self._graph.row))
         train = self._ids(self.runs[0].nodes["train"]).cpu()
         self._batches = MiniBatches(self._graph, train, batches, seed, self._processes)
 
@@ -95,8 +95,13 @@ class BatchTrainer(Trainer):
         check_features(x)
         self.x, self.edge_index, self.edge_values = x, edge_index, {}
         assert isinstance(self.model, Network)
-        self._graph = BatchGraph.of(self.model, data)
+        self._graph = _graph_in_memory(self.model, data, self._processes)
         self.y = y.to(next(self.model.parameters()).device)
+
+    @property
+    def drawn_on(self) -> torch.device:
+        """Where batches are drawn."""
+        return self._graph.device
 
     def _ids(self, places: Tensor) -> Tensor:
         """The ids of nodes by their places among those that the trainer knows: here all of them."""
@@ -148,6 +153,17 @@ class BatchTrainer(Trainer):
         device = self.y.device
         by_layers = partial(infer_by_layers, processes=self._processes)
         return infer(self.model, by_layers, self.model, self._graph, device).to(device)[None]
+
+
+def _graph_in_memory(model: Network, data: Data, processes: Processes) -> BatchGraph:
+    """A graph where batches are drawn from it: on the GPU that trains, if it fits there."""
+    device = next(model.parameters()).device
+    if device.type != "cpu" and processes.size == 1:
+        from node2seq.train.device_batches import DeviceGraph, fits_on
+
+        if fits_on(device, model, data):
+            return DeviceGraph.of(model, data)
+    return BatchGraph.of(model, data)
 
 
 def fanout_for_store(hops: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from node2seq.data.splits import PARTS
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Trace, learned_matrices
@@ -45,7 +46,7 @@ class EpochRecord:
         val_loss: On validation nodes.
         val_accuracy: The same as ``train_accuracy`` on validation nodes.
         val_score: The metric that chooses the epoch; an error is negative.
-        by_node: Which metric stands in the place of the accuracy.
+        by_node: The metric that replaces the accuracy.
     """
 
     epoch: int
@@ -105,7 +106,7 @@ class FitResult:
     @property
     def metrics(self) -> dict[str, Measured]:
         """What was measured, by the part of the split."""
-        measured = {name: getattr(self, name) for name in ("train", "val", "test", "test_rest")}
+        measured = {name: getattr(self, name) for name in (*PARTS, "test_rest")}
         return {name: metrics for name, metrics in measured.items() if metrics is not None}
 
 
@@ -359,7 +360,7 @@ class EarlyStopping:
 _FOLLOWED, _FIRST, _EXAMPLES = 500, 3, 6
 # Places of the order that are told apart, and rows and columns of a matrix.
 PLACES, _CELLS = 8, 16
-# Above so many edges, a look takes long, and the order is looked at before and after training alone.
+# With more edges a look takes long, so the order is looked at only before and after training.
 _MOST_EDGES = 2_000_000
 
 Look = Callable[[], Mapping[str, Trace]]

@@ -179,7 +179,7 @@ class Trainer:
         return self.seconds / self._together
 
     def advance(self, epochs: int = 1) -> None:
-        """Train every run so many epochs, none past the last of the longest; then look how they stand."""
+        """Train every run for some epochs, none past the last of the longest run; then read the figures."""
         longest = max(run.settings.epochs for run in self.runs)
         for _ in range(min(epochs, longest - self.epoch)):
             if self.replay is None:

@@ -31,7 +31,8 @@ def script(load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(found, "SETS", {"one": "karate", "two": "karate", "three": "karate"})
     monkeypatch.setattr(found, "TWINS", {"one": ("one", "two"), "two": ("one", "two")})
     monkeypatch.setattr(found, "GRAPHS", ("one", "two", "three", "hubs-few"))
-    monkeypatch.setattr(found, "CANDIDATES", {"narrow": CANDIDATES, "homophilous": CANDIDATES})
+    kinds = ("narrow", "homophilous", "few-labels")
+    monkeypatch.setattr(found, "CANDIDATES", dict.fromkeys(kinds, CANDIDATES))
     monkeypatch.setattr(found, "SWEEP_SEEDS", (100,))
     monkeypatch.setattr(found, "MEASURE_SEEDS", (0, 1))
     monkeypatch.setattr(found, "SHORT_EPOCHS", (1, 2))
@@ -117,12 +118,13 @@ def test_from_graphs_to_the_page(script: ModuleType, command: Callable, tmp_path
 def test_later_graphs_are_swept_with_the_leading_candidates(
     script: ModuleType, command: Callable, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(script, "LATER", ("hubs-few",))
+    monkeypatch.setattr(script, "GRAPHS", ("one", "hubs-small"))
+    monkeypatch.setattr(script, "LATER", ("hubs-small",))
     monkeypatch.setattr(script, "LEADING", 1)
     command("pack")
     command("sweep", "--only", "one")
-    rows = command("sweep", "--only", "hubs-few")
-    later = [row["candidate"] for row in rows if row["graph"] == "hubs-few"]
+    rows = command("sweep", "--only", "hubs-small")
+    later = [row["candidate"] for row in rows if row["graph"] == "hubs-small"]
     scores = {row["candidate"]: row["cross_fitted"] for row in rows if row["graph"] == "one"}
     assert later == [max(scores, key=scores.__getitem__)]
 
@@ -147,6 +149,22 @@ def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script:
     assert script.shortfalls(rows, "narrow") == pytest.approx({"small/still": 8 / 3, "small/fast": 100 / 3})
     assert script.chosen(rows, "narrow", script.TWINS["one"]) == "small/still"
     assert script.chosen(rows, "narrow", ("three",)) == "small/fast"
+
+
+def test_sets_that_hold_copies_have_no_say(script: ModuleType, tmp_path: Path):
+    rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
+    about = {"stage": script.SWEEP, "kind": "wide", "seed": 100, "validation_nodes": 100}
+    for graph, own in (("squirrel", (0.9, 0.1)), ("squirrel-unique", (0.4, 0.5))):
+        for candidate, value in zip(CANDIDATES, own, strict=True):
+            rows.add({**about, "graph": graph, "candidate": candidate, "cross_fitted": value})
+    script.CANDIDATES["wide"] = CANDIDATES
+    assert script.chosen(rows, "wide") == "small/still"
+
+
+def test_a_kind_with_later_candidates_is_measured_on_other_splits(script: ModuleType):
+    assert script.measure_seeds("narrow") == (0, 1)
+    for kind in ("wide", "few-labels"):
+        assert not {*script.measure_seeds(kind)} & {*range(240)}
 
 
 def test_short_trainings_with_normalised_sums_take_the_place_of_earlier_ones(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bench_determinism
 import pytest
 import torch
-from bench_determinism import MODEL_CASES, ModelCase, hub_graph, weights_digest
+from bench_determinism import MODEL_CASES, ModelCase, compiled_digest, hub_graph, weights_digest
 
 from node2seq import MODELS, ops
 from node2seq.data import load, make_split
@@ -34,6 +34,20 @@ def test_same_bits_on_the_cpu(case: ModelCase, monkeypatch: pytest.MonkeyPatch):
     assert digest() == first
     monkeypatch.setattr(bench_determinism, "SEED", bench_determinism.SEED + 1)
     assert digest() != first
+
+
+@needs_gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("readout", ["max", "mean"])
+def test_same_bits_with_cuda_graphs_between_the_steps(readout: str):
+    data, device = hub_graph(), torch.device("cuda")
+
+    def digest() -> str:
+        torch._dynamo.reset()
+        ops.PLANS.clear()
+        return compiled_digest(readout, data.clone().to("cuda"), device, epochs=20)
+
+    assert digest() == digest()
 
 
 @needs_gpu

@@ -21,6 +21,9 @@ FAMILIES = (
     "noisy",
     "unscaled",
     "unequal",
+    "posts",
+    "replies",
+    "articles",
 )
 
 
@@ -70,6 +73,8 @@ def test_neighbours_are_alike_where_the_family_says_so(draw_graph: Callable[...,
 
     assert alike("heterophilous") < 0.15
     assert alike("words") > 0.7
+    assert alike("replies") < 0.15
+    assert 0.3 < alike("posts") < alike("articles") < 0.65
 
 
 def test_other_traits(draw_graph: Callable[..., Any]):
@@ -77,7 +82,20 @@ def test_other_traits(draw_graph: Callable[..., Any]):
     assert hubs.max() > 15 * hubs.float().mean()
     assert draw_graph("many-classes").y.unique().numel() == 40
     assert draw_graph("unscaled").x.std(0).max() > 1e6 * draw_graph("unscaled").x.std(0).min()
-    assert (draw_graph("words").x != 0).float().mean() < 0.05
+    for family in ("words", "posts", "replies", "articles"):
+        assert (draw_graph(family).x != 0).float().mean() < 0.05
+    posts, articles = draw_graph("posts"), draw_graph("articles")
+    assert posts.num_edges > 30 * posts.num_nodes
+    assert articles.num_nodes == 2 * posts.num_nodes
+
+
+def test_typical_words_are_more_frequent_in_their_class(draw_graph: Callable[..., Any]):
+    graph = draw_graph("posts")
+    first = graph.y == 0
+    here, elsewhere = graph.x[first].mean(0), graph.x[~first].mean(0)
+    often = elsewhere > 0.02
+    share = (here[often] > 2 * elsewhere[often]).float().mean()
+    assert 0.05 < share < 0.2
 
 
 def test_an_unknown_family_is_named(draw_graph: Callable[..., Any]):

@@ -10,11 +10,14 @@ from node2seq.benchmarking import layers
 from node2seq.benchmarking.layers import (
     NOT_COMPILED,
     OUT_OF_MEMORY,
+    BenchmarkInTurns,
     LayerBenchmark,
     Size,
     gather_bytes,
+    measured_in_turns,
     power_law,
 )
+from node2seq.benchmarking.rows import BenchmarkRow
 
 CPU = torch.device("cpu")
 TINY = Size("tiny", 40, 200)
@@ -62,3 +65,32 @@ def test_graphs_are_as_large_as_told_distinct_and_repeatable():
     assert torch.equal(edges, power_law(100, 900, CPU))
     assert not torch.equal(edges, power_law(100, 900, CPU, seed=1))
     assert torch.bincount(edges[1]).max() > 3 * 9  # a hub
+
+
+def test_layers_take_turns():
+    """In each round each runs twice unmeasured, then as often as asked for; what fails fails once."""
+    ran: list[str] = []
+    rows = {name: BenchmarkRow("layer", *TINY, name) for name in ("a", "b", "c")}
+
+    def fail() -> None:
+        ran.append("c")
+        raise RuntimeError("no C compiler\nand a long trace")
+
+    steps = {rows["a"]: lambda: ran.append("a"), rows["b"]: lambda: ran.append("b"), rows["c"]: fail}
+    found = measured_in_turns(steps, CPU, 2, least=3)
+    assert "".join(ran) == "aaaaabbbbbcaaaaabbbbb"
+    assert [row.case for row in found] == ["a", "b", "c"]
+    for row in found[:2]:
+        times = (row.p20_ms, row.p50_ms, row.p80_ms)
+        assert list(times) == sorted(time for time in times if time is not None)
+    assert found[2].result == f"{NOT_COMPILED}: no C compiler"
+
+
+def test_a_benchmark_in_turns_measures_the_same_layers():
+    edges = power_law(40, 200, CPU)
+    in_turns = BenchmarkInTurns("layer", TINY, edges)
+    noted = [in_turns.gat(), in_turns.node2seq("max", 3, "eager"), in_turns.node2seq("mean", 3, "eager")]
+    assert all(row.p50_ms is None for row in noted)
+    found = in_turns.rows(rounds=2, least=1)
+    assert [row.title() for row in found] == [row.title() for row in noted]
+    assert all(row.p50_ms for row in found)

@@ -67,13 +67,27 @@ def test_batches_are_measured_in_four_ways(tmp_path: Path):
 
 @pytest.mark.slow
 def test_an_epoch_on_large_graphs_is_measured_in_every_way(tmp_path: Path):
-    printed, rows = run("bench_large.py", tmp_path, "--shrink", "5000", "--workers", "0")
-    ways = ["full batch", "full batch", "mini-batches, 0 workers", "the same batches, ready"]
-    assert [row.variant for row in rows if row.graph == "2.4M nodes"] == ways
-    hops = [(row.variant, row.readout) for row in rows if row.case == "Node2Seq, 2 hops"]
-    assert hops == 2 * [(way, r) for r in ("max", "mean") for way in ("first epoch", "full batch")]
+    _, rows = run("bench_large.py", tmp_path, "--shrink", "5000", "--workers", "1")
+    ways = [
+        "mini-batches, drawn on the device",
+        "the same batches, ready, plans anew",
+        "the same batches, ready",
+        "mini-batches, 1 workers",
+    ]
+    assert [row.variant for row in rows if row.graph == "2.4M nodes"] == ["full batch"] * 2 + ways
+    assert [row.variant for row in rows if row.graph == "10M nodes"] == ["full batch"] * 2
+    hops = [(row.case, row.readout, row.variant) for row in rows if "hops" in row.case]
+    cases, each = ("Node2Seq, 2 hops", "Node2Seq, 2 hops, 64 walks"), ("first epoch", "full batch")
+    assert hops == 2 * [(case, r, way) for case in cases for r in ("max", "mean") for way in each]
     assert all(row.p50_ms for row in rows)
-    assert "the device waits for" in printed
+
+
+def test_a_slow_case_is_a_result_and_the_next_one_is_measured(tmp_path: Path):
+    small = ("--shrink", "20000", "--parts", "nonlocal")
+    printed, rows = run("bench_large.py", tmp_path, *small, "--limit", "1e-6")
+    assert len(rows) == 8
+    assert {(row.variant, row.result) for row in rows} == {("first epoch", "more than 1e-06 s")}
+    assert printed.count("more than 1e-06 s") == 8
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ BAD = {
     ),
     "label of a data set": (
         ["train", "karate", "--label", "kind"],
-        "Error: label with the data set karate: it tells how to read files of your own. Leave it out.",
+        "Error: label with the data set karate: it applies to your own files only. Leave it out.",
     ),
     "unknown data set": (["train", "kartae"], "Error: data set 'kartae': no such name. Take one of "),
     "unknown model": (
@@ -122,8 +122,7 @@ BAD = {
     ),
     "something else in --out": (
         [*KARATE, "--out", "."],
-        "Error: .: it exists, and there is something else than a run in it. "
-        "Give another folder with `--out`.",
+        "Error: .: it exists and contains something other than a run. Give another folder with `--out`.",
     ),
     "evaluate nothing": (
         ["evaluate", "runs/none"],

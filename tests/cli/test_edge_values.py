@@ -101,7 +101,7 @@ def test_what_cannot_be_is_said_before_training(cli, files, flags: tuple[str, ..
 def test_a_data_set_by_name_has_no_columns(cli) -> None:
     done = cli("train", "karate", "--edge-weight", "weight", *QUICK)
     assert done.status != 0
-    assert "it tells how to read files of your own" in done.err
+    assert "it applies to your own files only" in done.err
 
 
 def test_settings_in_a_file(cli, files) -> None:

@@ -256,7 +256,7 @@ def test_a_data_set_by_name_has_no_columns(cli) -> None:
     for flags in (("--order-by", "time"), ("--split-by", "time"), ("--no-future-edges",)):
         done = cli("train", "karate", *flags, *QUICK)
         assert done.status == 2
-        assert "it tells how to read files of your own" in done.err
+        assert "it applies to your own files only" in done.err
     bipartite = cli("train", "bitcoin-otc", "--epochs", "2")
     assert bipartite.status == 2
     assert "load_bitcoin_otc" in bipartite.err

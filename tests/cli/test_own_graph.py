@@ -228,7 +228,7 @@ def test_a_new_graph_is_read_as_the_flags_of_predict_say(cli):
     assert cli(*new, *columns, "--delimiter", ";").status == 0
     assert Path("new.csv").read_text() == Path("own.csv").read_text()
     alone = cli("predict", "run", "--out", "other.csv", "--fill", "mean")
-    assert alone.err == "Error: --fill: it tells how to read a new graph. Give --edges and --nodes too.\n"
+    assert alone.err == "Error: --fill: it applies to a new graph only. Give --edges and --nodes too.\n"
 
 
 def test_predicted_probabilities_are_calibrated_and_the_classes_are_the_same(cli, texas):

@@ -90,7 +90,7 @@ def test_what_does_not_fit_a_store_is_said(tmp_path: Path, cli):
     refused("fanout 5,5: it has 2 numbers, and this network reads 4 hops", "--store", "st", "--fanout", "5,5")
     refused("there is no such store", "--store", "nowhere")
     refused("these are two graphs", "karate", "--store", "st")
-    refused("it tells how to read files", "--store", "st", "--label", "kind")
+    refused("it says how to read files", "--store", "st", "--label", "kind")
     refused("--raw with a store: its features are scaled already", "--store", "st", "--raw")
     Path("st/y.bin").unlink()
     refused("y.bin: the file is missing. Restore it from a copy, or convert", "--store", "st")

@@ -108,8 +108,8 @@ def test_the_page_stands_alone_and_shows_what_mattered(cli):
     assert ["epochs", "8"] in recipe
     assert seen.charts == ["Validation accuracy by trial"]
     again = cli(*arguments)
-    assert "program" in done.out
-    assert "program" not in again.out, "what was trained is not trained again"
+    assert "group" in done.out
+    assert "group" not in again.out, "what was trained is not trained again"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_page_stands_alone_and_shows_what_mattered(cli):
         (["texas", "--model", "node2sec"], "Perhaps node2seq was meant"),
         (["texas", "--trials", "1"], "trials=1: too few"),
         (["texas", "--fix", "lr=fast"], "--fix lr='fast': it should be a number"),
-        (["texas", "--label", "x"], "it tells how to read files of your own"),
+        (["texas", "--label", "x"], "it applies to your own files only"),
         ([], "the graph: it is missing"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_terminal_sees_how_far_a_program_is(monkeypatch):
         tell(SearchProgress(2, 5, runs=40, share=0.5, best="best so far: 90 %", seconds_left=30.0))
         say("[a line]")
     shown = terminal.getvalue()
-    assert "program 2 of 5, 40 runs" in shown
+    assert "group 2 of 5, 40 runs" in shown
     assert "best so far: 90 % 30 s left" in shown
     assert "[a line]" in shown
 

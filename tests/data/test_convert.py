@@ -221,7 +221,7 @@ def test_other_files_are_not_mixed_with_what_was_begun(tmp_path: Path):
         convert(Request(asked.edges, asked.nodes, "kind", directed=True), tmp_path / "store")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    with pytest.raises(Node2SeqError, match="something else than a store in it"):
+    with pytest.raises(Node2SeqError, match="something other than a store"):
         convert(asked, tmp_path / "full")
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
 

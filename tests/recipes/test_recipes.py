@@ -124,7 +124,7 @@ def test_homophily_is_that_of_training_and_validation_nodes_alone(steps: int, ex
     assert isinstance(data.y, Tensor)
     data.y = torch.where(torch.arange(120) < 80, data.y, 0)  # what only test nodes would tell
     assert sizes_of_split(data, split).homophily == pytest.approx(expected, abs=0.01)
-    assert kind_of(sizes_of_split(data, split)) == ("homophilous" if expected > 0 else "wide")
+    assert kind_of(sizes_of_split(data, split)) == ("few-labels" if expected > 0 else "wide")
     few = _split(train=torch.arange(20), val=torch.arange(20, 25))
     assert sizes_of_split(data, few).homophily is None, "a homophily of a handful of edges"
 
@@ -164,14 +164,15 @@ def test_neighbours_are_added_up_only_over_plain_edges():
 
 def test_few_labels_lean_on_neighbours_that_are_alike():
     few = GraphSizes(20, 2, labels=499, nodes=10_000, homophily=0.9)
-    assert kind_of(few) == "homophilous"
+    assert kind_of(few) == "few-labels"
     assert kind_of(replace(few, labels=500)) == "narrow"
+    assert kind_of(replace(few, labels=500, features=300)) == "homophilous"
     assert kind_of(replace(few, nodes=2495)) == "narrow", "a fifth of all nodes is no small share"
     assert kind_of(replace(few, homophily=0.1)) == "narrow", "neighbours that differ are no help"
     assert kind_of(replace(few, homophily=None)) == "narrow", "nobody knows whether they are alike"
-    assert kind_of(replace(few, homophily=None, features=300)) == "homophilous"
+    assert kind_of(replace(few, homophily=None, features=300)) == "few-labels"
     split = _split(train=torch.arange(20), val=torch.arange(20, 90))
-    assert kind_of(sizes_of_split(_alternating(2, 20), split)) == "homophilous"
+    assert kind_of(sizes_of_split(_alternating(2, 20), split)) == "few-labels"
     assert kind_of(sizes_of_split(_alternating(1, 20), split)) == "narrow"
 
 

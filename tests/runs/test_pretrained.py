@@ -57,7 +57,7 @@ def test_a_run_folder_is_a_pretrained_model(tmp_path: Path):
 
 
 def test_a_model_of_ones_own_cannot_be_built_back(tmp_path: Path):
-    with pytest.raises(Node2SeqError, match="only the package's own models can be built back"):
+    with pytest.raises(Node2SeqError, match="only models of this package can be rebuilt"):
         save_pretrained(nn.Linear(2, 2), tmp_path)
 
 

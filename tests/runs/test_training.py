@@ -257,7 +257,7 @@ def test_a_run_is_never_overwritten(karate: RunConfig, copied: Path, tmp_path: P
     assert caught.value.reason == "it holds a finished run, and nothing is overwritten"
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").touch()
-    with pytest.raises(Node2SeqError, match="there is something else than a run in it"):
+    with pytest.raises(Node2SeqError, match="contains something other than a run"):
         train_run(karate, tmp_path / "thesis")
 
 

@@ -45,8 +45,8 @@ def test_a_generation_is_one_program_and_the_journal_has_it(quick):
     assert said[0] == "start of 8: the default, on 2 splits"
     counts = {1: 4, 5: 3}
     assert generations == [f"trials from {n} of 8: {counts[n]} settings, on 2 splits" for n in counts]
-    assert all("best so far: accuracy" in line for line in said if "program 1 of 1" in line)
-    assert sum("program 1 of 1: 8 runs" in line for line in said) == 1
+    assert all("best so far: accuracy" in line for line in said if "group 1 of 1" in line)
+    assert sum("group 1 of 1: 8 runs" in line for line in said) == 1
     trials = list(found.trials)
     for generation in (trials[:5], trials[5:8]):  # the start's shapes, then other ones
         assert len({(t.settings["hidden_channels"], t.settings["row_normalize"]) for t in generation}) == 1
@@ -59,7 +59,7 @@ def test_a_generation_is_one_program_and_the_journal_has_it(quick):
     assert len(finalists) == 3
     again: list[str] = []
     assert run(quick, again.append).recipe == found.recipe
-    assert not [line for line in again if "program" in line]
+    assert not [line for line in again if "group" in line]
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def test_halving_trains_more_splits_for_the_better(texas, tmp_path, monkeypatch)
     assert again.recipe == found.recipe
     said: list[str] = []
     run(request(texas, tmp_path / "a.jsonl"), said.append)
-    assert not [line for line in said if "program" in line], "all was trained before"
+    assert not [line for line in said if "group" in line], "all was trained before"
 
 
 @pytest.mark.slow

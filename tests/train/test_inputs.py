@@ -81,7 +81,7 @@ BAD_GRAPHS = {
     ),
     "overlap": (
         lambda d, s: (d, replace(s, train=torch.tensor([1]), test=torch.tensor([1]), val=torch.tensor([2]))),
-        "node 1: it stands in the split more than once, so it would be measured on what it was trained on. "
+        "node 1: it is in the split more than once, so the model would be tested on its own training nodes. "
         "Give each node one part at most.",
     ),
 }

@@ -25,7 +25,7 @@ from node2seq.data.encoding import (
     plain_numbers,
     seconds_of,
 )
-from node2seq.data.tabular import MISSING, as_text, first_few, pl
+from node2seq.data.tabular import MISSING, as_text, column_error, first_few, pl
 from node2seq.data.times import holds_dates
 from node2seq.errors import Node2SeqError
 
@@ -97,7 +97,9 @@ class _ColumnStatistics:
     def _read_text(self, column: pl.Series, text: pl.Series, before: int) -> tuple[pl.Series, pl.Series]:
         """Whether each cell is missing, and the numbers that the others hold, null where they hold none."""
         if (example := decimal_comma(column, self.title)) is not None:
-            raise self._refusal(
+            raise column_error(
+                self.title,
+                self.name,
                 f"a comma precedes the decimals, as in {example!r}",
                 "Write numbers with a point, or leave the column out (--ignore)",
             )
@@ -115,12 +117,14 @@ class _ColumnStatistics:
     def encoding(
         self, fill: str | float | None, *, standardize: bool, wanted: bool, notes: list[str]
     ) -> dict[str, Any] | None:
-        """How to encode it; None for a column of so many texts that it is left out."""
+        """How to encode it; None for a column that is left out because it holds too many different texts."""
         if self.truths and self.truths == self.given:
             return {"kind": "number", "name": self.name, "fill": self._fill(fill, 0.0)}
         if self.not_numbers and not self.forced and 2 * self.not_numbers <= self.given:
             row, cell = self.first_wrong
-            raise self._refusal(
+            raise column_error(
+                self.title,
+                self.name,
                 f"{first_few([cell])} in row {row} is not a number; most other cells are",
                 f"Correct it, or say --categorical {self.name}",
             )
@@ -128,7 +132,9 @@ class _ColumnStatistics:
             return self._category(fill, wanted, notes)
         row, value = self.too_large
         if row:
-            raise self._refusal(
+            raise column_error(
+                self.title,
+                self.name,
                 f"{value} in row {row} is too large to compute with in 32 bits",
                 "Correct it, or scale the column",
             )
@@ -139,7 +145,7 @@ class _ColumnStatistics:
 
     def _fill(self, fill: str | float | None, mean: float) -> float | None:
         if fill is None and self.missing:
-            raise self._refusal(missing_cells(self.missing, self.first_missing), _FILL)
+            raise column_error(self.title, self.name, missing_cells(self.missing, self.first_missing), _FILL)
         return None if fill is None else mean if fill == "mean" else float(fill)
 
     def _category(self, fill: str | float | None, wanted: bool, notes: list[str]) -> dict[str, Any] | None:
@@ -155,14 +161,11 @@ class _ColumnStatistics:
             return None
         self._fill(fill, 0.0)
         if len(names) < len(self.texts) and fill is None:  # words that stand for a missing cell
-            raise self._refusal("cells are missing", _FILL)
+            raise column_error(self.title, self.name, "cells are missing", _FILL)
         if not self.forced:
             notes += odd_categories(self.name, names)
         fill = None if fill is None else "zero"
         return {"kind": "category", "name": self.name, "categories": names, "fill": fill}
-
-    def _refusal(self, reason: str, cure: str) -> Node2SeqError:
-        return Node2SeqError(self.title, f"column {self.name!r}: {reason}", cure)
 
 
 def choose_encoding_by_chunks(

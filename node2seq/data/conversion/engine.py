@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from node2seq.data.tabular import LazyTable, pl, table_format, text_columns
+from node2seq.environment import repeating
 from node2seq.errors import Node2SeqError
 from node2seq.storage import DiskFullError, replacing_path
 
@@ -177,22 +177,14 @@ class Engine:
             ).fetchone()
         return 0 if done is None else int(done[0])
 
-    @contextmanager
-    def _reporting(self, report: Report) -> Iterator[None]:
+    def _reporting(self, report: Report) -> AbstractContextManager[None]:
         """Tell how far the query is while it runs."""
-        ended = threading.Event()
 
-        def look() -> None:
-            while not ended.wait(_POLL_SECONDS):
-                report(max(self._connection.query_progress(), 0.0) / 100)
+        def look() -> float:
+            report(max(self._connection.query_progress(), 0.0) / 100)
+            return _POLL_SECONDS
 
-        thread = threading.Thread(target=look, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return repeating(look, _POLL_SECONDS)
 
     @contextmanager
     def _errors(self, title: str) -> Iterator[None]:
@@ -235,7 +227,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def chunks_of(files: Sequence[Path], columns: Sequence[str], rows: int = CHUNK) -> Iterator[pl.DataFrame]:
-    """The rows of Parquet files in their order, so many at a time."""
+    """The rows of Parquet files in their order, in chunks."""
     for file in files:
         table, start = pl.scan_parquet(file).select(columns), 0
         while (part := table.slice(start, rows).collect()).height:

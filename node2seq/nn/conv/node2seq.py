@@ -319,19 +319,24 @@ class Node2SeqConv(SequenceMessages):
         dtype = ops.storage_dtype(x_src)
         then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
         with ops.full_precision(x_src.device):
-            key = ops.project(self.lin, x_src)  # eq. 1: X̄ = X W1, [M, D]
-            query = key if is_shared else self._query(x_dst, key, edge_index, size)  # [N, D]
-            sequences, edges = self._sequences(edge_index, key, query, values)
+            backend = ops.choose_backend(self.backend, x_src, ops.product_dtype(x_src, self.lin))
             weight = self.tap_matrices()
+            if root is not None and then is not None and not return_trace and not return_attention_weights:
+                in_one = self._in_one_step(backend, x_src, edge_index, weight, root, then)
+                if in_one is not None:
+                    return in_one
+            key = ops.project(self.lin, x_src, backend)  # eq. 1: X̄ = X W1, [M, D]
+            query = key if is_shared else self._query(x_dst, key, edge_index, size, backend)  # [N, D]
+            sequences, edges = self._sequences(edge_index, key, query, values)
             ranks = winner = None
             if has_ranks:
                 edge_attr = None if values is None else values[1]
-                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, edge_attr)
+                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, edge_attr, backend)
                 given = (query, key, sequences, weight, ranks, edges)
                 out = convolve_heads(self, self.heads, *given, dtype, None if is_plain else edge_index)
                 ranking = ranks.ranking
             else:
-                ranking = self._rank(query, key, sequences, edges, then)  # eqs. 2 to 4: the neighbours' order
+                ranking = self._rank(query, key, sequences, edges, then, backend)  # eqs. 2 to 4: the order
                 if is_plain:  # eqs. 5 and 6
                     out, winner = ops.convolve(
                         key, weight, ranking, self.readout, root, edges, dtype, return_trace
@@ -341,13 +346,29 @@ class Node2SeqConv(SequenceMessages):
                     out, winner = self.convolve_messages(edge_index, *given)
             if root is None:
                 out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
-        out = out.to(torch.promote_types(x_src.dtype, weight.dtype))
+        if out.dtype != (dtype := torch.promote_types(x_src.dtype, weight.dtype)):
+            out = out.to(dtype)
         if not return_trace and not return_attention_weights:
             return out
         graphs = key.shape[:-2].numel() * self.heads
         trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
         scores = self._edges_and_scores(ranking) if return_attention_weights else None
         return out, *(extra for extra in (trace, scores) if extra is not None)
+
+    def _in_one_step(
+        self,
+        backend: Any,
+        x: Tensor,
+        edge_index: Adj,
+        weight: Tensor,
+        root: ops.Root,
+        then: ops.Convolution,
+    ) -> Tensor | None:
+        """All equations at once, if nothing in the options or the backend stands against it."""
+        if self.hops > 1 or self.order != "attention" or not hasattr(backend, "layer"):
+            return None
+        step = ops.find_layer(backend, self.lin, x, weight, root)
+        return None if step is None else step(self._sequences(edge_index, x, x, None)[0], then)
 
     def _rank(
         self,
@@ -356,6 +377,7 @@ class Node2SeqConv(SequenceMessages):
         sequences: ops.Sequences,
         edges: ops.EdgeValues | None,
         then: ops.Convolution | None,
+        backend: Any,
     ) -> ops.Ranking:
         return ops.rank(
             query,
@@ -370,7 +392,7 @@ class Node2SeqConv(SequenceMessages):
             seed=self.order_seed,
             edges=edges,
             then=then,
-            backend=self.backend,
+            backend=backend,
         )
 
     def _ranks(
@@ -382,15 +404,16 @@ class Node2SeqConv(SequenceMessages):
         sequences: ops.Sequences,
         edges: ops.EdgeValues | None,
         edge_attr: OptTensor,
+        backend: Any,
     ) -> ops.Ranks:
         """How much of each neighbour stands at each rank: soft, or all of it at its place in the order."""
         if not self.soft:
-            ranking = self._rank(query, key, sequences, edges, None)
+            ranking = self._rank(query, key, sequences, edges, None, backend)
             return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
         heads = self.heads
         if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
-            query = split_heads(ops.project(self.lin_query, x_dst), heads)
-            key = split_heads(ops.project(self.lin_key, x_src), heads)
+            query = split_heads(ops.project(self.lin_query, x_dst, backend), heads)
+            key = split_heads(ops.project(self.lin_key, x_src, backend), heads)
             if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
                 attr = ops.project(self.lin_edge_key, edge_attr)
                 if heads > 1:
@@ -407,7 +430,7 @@ class Node2SeqConv(SequenceMessages):
             joint=self.nonlocal_order == "joint",
             max_candidates=self.max_candidates,
             edges=edges,
-            backend=self.backend,
+            backend=backend,
         )
 
     def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
@@ -416,10 +439,10 @@ class Node2SeqConv(SequenceMessages):
             out = out + ops.project(self.lin_root, own)
         return ops.add_bias(out, self.bias)
 
-    def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size) -> Tensor:
+    def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size, backend: Any) -> Tensor:
         """The targets' projections; of targets without features, zeros that nothing depends on."""
         if x_dst is not None:
-            return ops.project(self.lin_dst or self.lin, x_dst)
+            return ops.project(self.lin_dst or self.lin, x_dst, backend)
         targets = None if size is None else size[self._target]
         if targets is None:
             targets = edge_index.size(0) if is_sparse(edge_index) else key.size(-2)

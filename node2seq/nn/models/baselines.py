@@ -194,6 +194,7 @@ class SGC(Network):
 
     Options = SGCOptions
     reads_sparse_rows = True
+    has_hidden_layers = False
     carried = ("edge_weight",)
 
     def _make_layers(self, options: SGCOptions) -> None:

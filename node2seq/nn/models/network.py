@@ -25,7 +25,7 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sg import SGConv
 from node2seq.nn.dropout import make_dropouts
-from node2seq.options import build, check_rules
+from node2seq.options import build, check_rules, listed
 
 # What networks take of the options of ``readout="ranks"`` and ``order="edge"``.
 OF_RANKS = ("soft", "scores", "score_channels", "temperature", "self_position")
@@ -107,6 +107,7 @@ class Network(NotScripted):
 
     Options: ClassVar[type]
     carried: ClassVar[tuple[str, ...]] = ()
+    has_hidden_layers: ClassVar[bool] = True
     edge_dim: int | None
     in_channels: int
     hidden_channels: int
@@ -150,7 +151,7 @@ class Network(NotScripted):
         self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
         for field in fields(options):
             setattr(self, field.name, getattr(options, field.name))
-        if self.hidden_channels < 1:
+        if self.hidden_channels < 1 and self.has_hidden_layers:
             raise Node2SeqError(
                 f"hidden_channels={self.hidden_channels}", "a layer needs at least one", "Give 1 or more"
             )
@@ -175,7 +176,7 @@ class Network(NotScripted):
         return []
 
     def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
+        """Draws new initial parameters, and new seeds of the dropouts."""
         for child in self.children():
             reset(child)
 
@@ -205,7 +206,7 @@ class Network(NotScripted):
                     f"{name} for {cls.__name__}",
                     "this network does not read what edges carry"
                     if not cls.carried
-                    else f"of what edges carry, this network reads {_listed(cls.carried)} alone",
+                    else f"of what edges carry, this network reads {listed(cls.carried)} alone",
                     f"Leave it out, or use one of {', '.join(others)}",
                 )
 
@@ -289,13 +290,8 @@ def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Mo
     return nn.Linear(in_channels, out_channels, bias)
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    """Names as a sentence has them."""
-    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
-
-
 def _subclasses(cls: type) -> list[type]:
-    """Those of a class in this package, theirs among them."""
+    """The subclasses of a class in this package, direct or not."""
     below = [other for other in cls.__subclasses__() if other.__module__.startswith(f"{__package__}.")]
     return [found for other in below for found in (other, *_subclasses(other))]
 
@@ -436,16 +432,19 @@ def graph_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def hops_of(layer: nn.Module) -> int:
-    """How far away the nodes are that a layer reads."""
-    if isinstance(layer, SGConv):
-        return layer.K
+    """How far away the nodes are that a layer reads, before any selection of nodes further away."""
     if isinstance(layer, Smoothing):
         return layer.steps
-    return len(layer.lins) - 1 if isinstance(layer, ChebConv) else 1
+    return len(layer.lins) - 1 if isinstance(layer, ChebConv) else getattr(layer, "K", 1)
+
+
+def layers_in_line(model: nn.Module) -> list[nn.Module]:
+    """The layers of a network that read neighbours one after the other, without those that stand beside."""
+    beside = model.layers_beside() if isinstance(model, Network) else []
+    skipped = {id(module) for layer in beside for module in layer.modules()}
+    return [layer for layer in graph_layers(model) if id(layer) not in skipped]
 
 
 def hops_of_network(model: nn.Module) -> int:
     """How far away the nodes are that a whole network reads."""
-    beside = model.layers_beside() if isinstance(model, Network) else []
-    skipped = {id(module) for layer in beside for module in layer.modules()}
-    return sum(hops_of(layer) for layer in graph_layers(model) if id(layer) not in skipped)
+    return sum(map(hops_of, layers_in_line(model)))

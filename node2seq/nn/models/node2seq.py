@@ -154,7 +154,7 @@ class Node2Seq(Network):
                     conv.weight.mul_(self.conv_scale)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
+        """Draws new initial parameters, and new seeds of the dropouts."""
         super().reset_parameters()
         self._scale_convolution()
 

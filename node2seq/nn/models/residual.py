@@ -63,7 +63,7 @@ class ResidualBlock(nn.Module):
         self.dropouts = make_dropouts(options.dropout, options.dropout, start=layer)
 
     def reset_parameters(self) -> None:
-        """Draws all parameters, and the seeds of the dropouts, anew."""
+        """Draws new initial parameters, and new seeds of the dropouts."""
         for child in self.children():
             reset(child)
 
@@ -138,6 +138,7 @@ class ResidualNode2SeqOptions(ResidualOptions):
     score_channels: int = 8
     temperature: float = 1.0
     self_position: Literal["first", "last", "none"] = "first"
+    self_loops: bool = True
 
 
 class ResidualNode2Seq(ResidualNetwork):
@@ -179,6 +180,8 @@ class ResidualNode2Seq(ResidualNetwork):
         temperature (float): For soft ranks: what the scores are divided by. (default: :obj:`1.0`)
         self_position (str): With ``order="edge"``: where a node itself stands among its neighbours,
             :obj:`"first"`, :obj:`"last"` or :obj:`"none"`. (default: :obj:`"first"`)
+        self_loops (bool): Whether a node is one of its own neighbours inside the layer; its own features
+            stand beside the layer in any case. (default: :obj:`True`)
         edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
@@ -189,6 +192,7 @@ class ResidualNode2Seq(ResidualNetwork):
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
         names = ("kernel_size", "readout", "hops", "threshold", "max_candidates", "order", "taps", "backend")
         own = {name: getattr(options, name) for name in (*names, *OF_RANKS)}
+        own["add_self_loops"] = options.self_loops
         return Node2SeqConv(channels, channels, edge_dim=self.edge_dim, bias=False, **own)
 
 

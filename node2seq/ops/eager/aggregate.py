@@ -27,7 +27,7 @@ class _Aggregate(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
         ctx.sequences = sequences
         ctx.save_for_backward(weight, x if weight.requires_grad else None)
-        return bag_sum(x, sequences.index, split_bags_once(sequences, "rows", sequences.rows.ptr), weight)
+        return sum_to_targets(x, sequences, weight)
 
     @staticmethod
     @once_differentiable
@@ -35,13 +35,23 @@ class _Aggregate(torch.autograd.Function):
         weight, x = ctx.saved_tensors
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            sequences = ctx.sequences
-            source_ptr, entries = sequences.transposed
-            bags = split_bags_once(sequences, "sources", source_ptr)
-            grad_x = bag_sum(grad, sequences.rows.target[entries], bags, weight[entries])
+            grad_x = sum_to_sources(grad, ctx.sequences, weight)
         if ctx.needs_input_grad[2]:
             grad_weight = score(grad.contiguous(), x, ctx.sequences)
         return grad_x, None, grad_weight
+
+
+def sum_to_targets(table: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
+    """The weighted sum of each target's sources, [N, C]."""
+    bags = split_bags_once(sequences, "rows", sequences.rows.ptr)
+    return bag_sum(table, sequences.index, bags, weight)
+
+
+def sum_to_sources(table: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
+    """The weighted sum of the targets that each source has an entry with, [M, C]."""
+    source_ptr, entries = sequences.transposed
+    bags = split_bags_once(sequences, "sources", source_ptr)
+    return bag_sum(table, sequences.rows.target[entries], bags, weight[entries])
 
 
 def bag_sum(table: Tensor, index: Tensor, bags: list[Tensor], weight: Tensor | None = None) -> Tensor:

@@ -7,7 +7,6 @@ the time of PyTorch's.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
-from node2seq.ops.sequences import Sequences, lasting, multiply
+from node2seq.ops.sequences import Sequences, gradient_of_taps, lasting, multiply
 
 # So many windows of 64 floats stay in a CPU's L2; and so many of a row are read out one after the other.
 _MOST_WINDOWS = 2**14
@@ -35,6 +34,7 @@ class FewWindows(NamedTuple):
     entry: Tensor  # [W * K] the entry under each tap; E behind the end of a sequence that is too short
     tap: Tensor  # [W * K]
     ptr: Tensor  # [W + 1] where the taps of each window begin
+    number: Tensor  # [counts[1], 1] how many windows the longest rows have, float32; all others have one
 
 
 def few_windows_of(sequences: Sequences, kernel_size: int) -> FewWindows | None:
@@ -70,7 +70,9 @@ def _find(sequences: Sequences, kernel_size: int) -> FewWindows | None:
     place = np.empty_like(order)
     place[order] = np.arange(rows)
     window_ptr = np.arange(0, entry.size + 1, kernel_size)
-    found = (order, place, entry.reshape(-1), tap.reshape(-1), window_ptr)
+    several = counts[1] if len(counts) > 1 else 0
+    number = (length[order[:several], None] - (kernel_size - 1)).astype(np.float32)
+    found = (order, place, entry.reshape(-1), tap.reshape(-1), window_ptr, number)
     return FewWindows(counts, *map(torch.from_numpy, found))
 
 
@@ -105,7 +107,7 @@ class _ConvolveFew(torch.autograd.Function):
         value, taps, bag = _values(x, weight, sequences, windows)
         out, winner, is_larger = _read_out(value, windows, readout, readout == "max", with_winner)
         ctx.save_for_backward(x, taps, bag, *is_larger)
-        ctx.windows, ctx.readout, ctx.kernel_size = windows, readout, weight.size(-3)
+        ctx.windows, ctx.readout, ctx.shape = windows, readout, weight.shape
         if winner is not None:
             ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
@@ -115,16 +117,14 @@ class _ConvolveFew(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _grad_winner: Tensor | None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, taps, bag, *is_larger = ctx.saved_tensors
-        runs, kernel_size = taps.shape[:-2], ctx.kernel_size
-        table = _add_up(_to_windows(grad, ctx.windows, is_larger, ctx.readout), bag, x.size(0) * kernel_size)
+        by_window = _to_windows(grad, ctx.windows, is_larger, ctx.readout)
+        table = _add_up(by_window, bag, x.size(0) * ctx.shape[-3])
         table = table.view(-1, taps.size(-1))  # the gradient of the projected rows, [M, K * D]
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad_x = multiply(table, taps.mT)
         if ctx.needs_input_grad[1]:
-            own = x.view(*runs, -1, x.size(-1)).mT
-            by_tap = (own @ table.view(*runs, -1, table.size(-1))).unflatten(-1, (kernel_size, -1))
-            grad_weight = by_tap.transpose(-3, -2)
+            grad_weight = gradient_of_taps(x, table, ctx.shape)
         return grad_x, grad_weight, None, None, None, None
 
 
@@ -139,9 +139,12 @@ def _values(
     projected[-1].zero_()  # what lies behind the end of a sequence
     index = F.pad(sequences.index, (0, 1), value=sources).index_select(0, windows.entry)
     bag = torch.add(windows.tap, index, alpha=kernel_size)
-    table = projected.view(-1, channels)
-    value = F.embedding_bag(bag, table, windows.ptr, mode="sum", include_last_offset=True)
-    return value, taps, bag
+    return _sum_bags(projected.view(-1, channels), bag, windows.ptr), taps, bag
+
+
+def _sum_bags(table: Tensor, row: Tensor, ptr: Tensor) -> Tensor:
+    """The sum over the rows of each bag, without what ``torch.nn.functional`` looks at before."""
+    return torch.embedding_bag(table, row, ptr, False, 0, False, None, True, None)[0]
 
 
 def _read_out(
@@ -161,7 +164,7 @@ def _read_out(
             found.append(is_larger)
         combine(old, new, out=old)
     if readout == "mean":
-        _divide(best, windows.counts)
+        best[: windows.number.size(0)].div_(windows.number)
     winner = None
     if with_winner:
         winner = torch.zeros(best.shape, dtype=torch.int64)
@@ -171,17 +174,11 @@ def _read_out(
     return best.index_select(0, windows.place), winner, found
 
 
-def _divide(rows: Tensor, counts: list[int]) -> None:
-    """Divides each row, the longest first, by its number of windows; in place."""
-    for windows, (count, longer) in enumerate(pairwise([*counts[1:], 0]), 2):
-        rows[longer:count].div_(windows)
-
-
 def _to_windows(grad: Tensor, windows: FewWindows, is_larger: list[Tensor], readout: str) -> Tensor:
     """The gradient of each window, [W, D]: that of its row, or of a maximum that of the last larger one."""
     left = grad.index_select(0, windows.order)
     if readout == "mean":
-        _divide(left, windows.counts)
+        left[: windows.number.size(0)].div_(windows.number)
     if readout != "max":
         return torch.cat([left[:count] for count in windows.counts])
     parts = [left]
@@ -200,4 +197,4 @@ def _add_up(windows: Tensor, bag: Tensor, rows: int) -> Tensor:
     ptr = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=rows)[:rows], out=ptr[1:])
     window = torch.from_numpy(order[: ptr[-1]] // taps)  # without what is behind the end of a sequence
-    return F.embedding_bag(window, windows, torch.from_numpy(ptr), mode="sum", include_last_offset=True)
+    return _sum_bags(windows, window, torch.from_numpy(ptr))

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.sequences import Sequences
 
-# Rows are sorted in blocks of at most so many padded values.
+# Rows are sorted in blocks of at most this many padded values.
 _VALUES_PER_BLOCK = 2**22
 
 

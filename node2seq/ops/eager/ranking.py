@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from node2seq.ops import reference
-from node2seq.ops.sequences import Convolution, Positions, Ranking, Sequences
+from node2seq.ops.sequences import Convolution, Positions, Ranking, Sequences, inverse
 
 # So few entries are sorted all at once.
 _FEW_ENTRIES = 2**15
@@ -30,10 +30,7 @@ def score(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
 
 def precedence(own_score: Tensor) -> Tensor:
     """Who goes first where scores tie: the larger own score, then the smaller id. Rank of each node, [M]."""
-    order = own_score.argsort(descending=True, stable=True)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(order.numel(), device=order.device)
-    return place
+    return inverse(own_score.argsort(descending=True, stable=True))
 
 
 def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from node2seq.ops.eager.aggregate import bag_sum, split_bags_once
+from node2seq.ops.eager.aggregate import split_bags_once, sum_to_sources, sum_to_targets
 from node2seq.ops.eager.ranking import score
 from node2seq.ops.reference import LEAST_LEFT
-from node2seq.ops.sequences import Sequences, multiply
+from node2seq.ops.sequences import Sequences, gradient_of_taps, multiply
 
 
 def pair_scores(query: Tensor, key: Tensor, sequences: Sequences) -> Tensor:
@@ -45,8 +45,8 @@ class _PairScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key = ctx.saved_tensors
-        grad_query = _to_targets(key, ctx.sequences, grad) if ctx.needs_input_grad[0] else None
-        grad_key = _to_sources(query, ctx.sequences, grad) if ctx.needs_input_grad[1] else None
+        grad_query = sum_to_targets(key, ctx.sequences, grad) if ctx.needs_input_grad[0] else None
+        grad_key = sum_to_sources(query, ctx.sequences, grad) if ctx.needs_input_grad[1] else None
         return grad_query, grad_key, None
 
 
@@ -118,7 +118,7 @@ class _ConvolveRanks(torch.autograd.Function):
         ctx.sequences = sequences
         ctx.save_for_backward(x, weight, ranks)
         parts = [*ranks.unbind(), _mean_share(sequences, x.dtype)]
-        summed = torch.stack([_to_targets(x, sequences, part) for part in parts], dim=1)  # [N, K + 1, C]
+        summed = torch.stack([sum_to_targets(x, sequences, part) for part in parts], dim=1)  # [N, K + 1, C]
         return multiply(summed.flatten(1), weight.flatten(-3, -2))
 
     @staticmethod
@@ -131,14 +131,11 @@ class _ConvolveRanks(torch.autograd.Function):
         if needs_x or needs_weight:
             parts = [*ranks.unbind(), _mean_share(sequences, x.dtype)]
             # What each source gets back under each rank: [M, K + 1, D].
-            back = torch.stack([_to_sources(grad, sequences, part) for part in parts], dim=1)
+            back = torch.stack([sum_to_sources(grad, sequences, part) for part in parts], dim=1)
             if needs_x:
                 grad_x = multiply(back.flatten(1), weight.transpose(-2, -1).flatten(-3, -2))
             if needs_weight:
-                runs = weight.shape[:-3]
-                own = x.view(*runs, -1, x.size(-1)).transpose(-2, -1)
-                grad_weight = own @ back.view(*runs, -1, back.shape[1:].numel())  # [C, (K + 1) D]
-                grad_weight = grad_weight.unflatten(-1, back.shape[1:]).transpose(-3, -2)
+                grad_weight = gradient_of_taps(x, back.flatten(1), weight.shape)
         if needs_ranks:
             grad_ranks = torch.stack(
                 [
@@ -147,19 +144,6 @@ class _ConvolveRanks(torch.autograd.Function):
                 ]
             )
         return grad_x, grad_weight, grad_ranks, None
-
-
-def _to_targets(table: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
-    """The weighted sum of each target's sources, [N, C]."""
-    bags = split_bags_once(sequences, "rows", sequences.rows.ptr)
-    return bag_sum(table, sequences.index, bags, weight)
-
-
-def _to_sources(table: Tensor, sequences: Sequences, weight: Tensor) -> Tensor:
-    """The weighted sum of the targets that each source has an entry with, [M, C]."""
-    source_ptr, entries = sequences.transposed
-    bags = split_bags_once(sequences, "sources", source_ptr)
-    return bag_sum(table, sequences.rows.target[entries], bags, weight[entries])
 
 
 def _mean_share(sequences: Sequences, dtype: torch.dtype) -> Tensor:

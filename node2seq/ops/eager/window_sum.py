@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.eager.aggregate import bag_sum, split_bags, split_bags_once
 from node2seq.ops.eager.few_windows import convolve_few, few_windows_of
-from node2seq.ops.sequences import Sequences, multiply
+from node2seq.ops.sequences import Rows, Sequences, multiply
 
 
 def convolve_sum(x: Tensor, weight: Tensor, sequences: Sequences, *, is_mean: bool = False) -> Tensor:
@@ -81,11 +81,8 @@ class _WindowSum(torch.autograd.Function):
 
 def _range_sum(x: Tensor, index: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """The sum of ``x[index[first:last]]`` for every pair of bounds."""
-    length = (last - first).clamp(min=0)
-    ptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
-    owner = torch.repeat_interleave(torch.arange(length.numel(), device=x.device), length)
-    entry = torch.arange(owner.numel(), device=x.device) - ptr[owner] + first[owner]
-    return bag_sum(x, index[entry], split_bags(ptr))
+    ranges = Rows.from_lengths((last - first).clamp(min=0))
+    return bag_sum(x, index[ranges.position() + first[ranges.target]], split_bags(ranges.ptr))
 
 
 def _running_sums(x: Tensor, index: Tensor, start: Tensor, places: Iterable[int]) -> list[Tensor]:

@@ -6,7 +6,7 @@ Deterministic whatever the number of threads: what is written for a row depends 
 from node2seq.ops.eager import aggregate, attention, largest, precedence, rank, score
 from node2seq.ops.native.candidates import find_lists
 from node2seq.ops.native.ranks import convolve_ranks, pair_scores, soft_ranks
-from node2seq.ops.native.runtime import build, drop, score_and_rank
+from node2seq.ops.native.runtime import build, drop, linear, score_and_rank
 from node2seq.ops.native.sampling import sample_hop
 from node2seq.ops.native.selection import select
 from node2seq.ops.native.window_max import convolve_max
@@ -26,6 +26,7 @@ __all__ = [
     "drop",
     "find_lists",
     "largest",
+    "linear",
     "pair_scores",
     "precedence",
     "rank",

@@ -1080,18 +1080,18 @@ def window_max_gather(
 
 
 @_compiled
-def window_sum(
+def _sum_windows(
     first: Any, last: Any, kernel_size: Any, is_mean: Any, x: Any, ptr: Any, nodes: Any, out: Any
 ) -> None:
     """What each tap meets over all windows: position q lies under the taps from q − windows + 1 to q.
 
     What lies under every tap, the core, is summed once; the first and last few are added one by one. Behind
-    the taps comes the node's own row, if there is room for it.
+    the taps comes the node's own row, if there is room for it. ``out`` begins with the row ``first``.
     """
     channels, with_root = out.shape[2], out.shape[1] > kernel_size
     part, core = np.empty(channels, x.dtype), np.empty(channels, x.dtype)
     for i in range(first, last):
-        start, length = ptr[i], ptr[i + 1] - ptr[i]
+        row, start, length = i - first, ptr[i], ptr[i + 1] - ptr[i]
         windows = max(length - kernel_size + 1, 1)
         for e in range(ptr[i + 1], min(ptr[i + 1] + _AHEAD, ptr[last])):
             _fetch(x, nodes[e])
@@ -1110,24 +1110,58 @@ def window_sum(
                 core[c] += part[c]
         for t in range(kernel_size):
             for c in range(channels):
-                out[i, t, c] = core[c]
+                out[row, t, c] = core[c]
         for q in range(min(kernel_size - 1, length)):
             node = nodes[start + q]
             for t in range(max(0, q - windows + 1), q + 1):
                 for c in range(channels):
-                    out[i, t, c] += x[node, c]
+                    out[row, t, c] += x[node, c]
         for q in range(max(windows, kernel_size - 1), length):
             node = nodes[start + q]
             for t in range(q - windows + 1, kernel_size):
                 for c in range(channels):
-                    out[i, t, c] += x[node, c]
+                    out[row, t, c] += x[node, c]
         if is_mean:
             count = x.dtype.type(windows)
             for t in range(kernel_size):
                 for c in range(channels):
-                    out[i, t, c] /= count
+                    out[row, t, c] /= count
         if with_root:
-            _copy(out[i, kernel_size], x[i])
+            _copy(out[row, kernel_size], x[i])
+
+
+@_compiled
+def window_sum(
+    first: Any,
+    last: Any,
+    kernel_size: Any,
+    is_mean: Any,
+    x: Any,
+    ptr: Any,
+    nodes: Any,
+    taps: Any,
+    root: Any,
+    out: Any,
+) -> None:
+    """What each tap meets over all windows, times the taps and the root, [R, K, C, D] and [R, D, C] or none.
+
+    A few rows at a time, so that their sums are still in a cache when they are multiplied.
+    """
+    columns, each = out.shape[1], kernel_size + (root.shape[0] > 0)
+    depth, per_run = each * x.shape[1], out.shape[0] // taps.shape[0]
+    sums = np.empty((_BLOCK_ROWS, each, x.shape[1]), x.dtype)
+    b = np.empty((depth, _room(columns, out)), out.dtype)
+    run, done = first // max(per_run, 1), first
+    while done < last:
+        end = min(last, (run + 1) * per_run)
+        _fill_rows(taps, root, run, BELOW, b)
+        for begin in range(done, end, _BLOCK_ROWS):
+            rows = min(_BLOCK_ROWS, end - begin)
+            _sum_windows(begin, begin + rows, kernel_size, is_mean, x, ptr, nodes, sums)
+            for k in range(0, depth, _LONGEST_SUM):
+                part, at = min(_LONGEST_SUM, depth - k), k * b.shape[1]
+                _multiply(sums, k, depth, 1, rows, part, b, at, columns, out, begin * columns, k > 0)
+        run, done = run + 1, end
 
 
 @_compiled

@@ -9,7 +9,7 @@ edges of its sequences are sorted by two sorts that count: first by source, then
 
 Products run on the threads too. A sum runs over its terms in order, a long one in parts of 64 that are then
 added up: its bits depend neither on the threads nor on the number of rows, and it loses no more digits than
-PyTorch's does. The projection that the order follows from is PyTorch's own, whatever the backend.
+PyTorch's does. The projection that the order follows from is PyTorch's product, or adds up as that does.
 
 Counter-based dropout runs on the threads alone, in one pass: words, choice and scale together, and no mask is
 kept for the backward.
@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from node2seq.ops import dropout
 from node2seq.ops.native import kernels
@@ -64,6 +65,9 @@ _TERMS_PER_PART = 2**22
 _MOST_SUMS = 16
 # So many terms of a product whose largest values are sought are added up in one go, as PyTorch does it.
 ONE_SUM = 192
+# Columns that fill no tile of vectors are slower than with the library's product; 256 rows of 64 by 64 even.
+_LEAST_COLUMNS = 64
+_LEAST_TERMS = 2**20
 # What rows of features are cut into, for threads to take the next when they are done with one.
 _FEATURE_PARTS = 16
 
@@ -198,10 +202,16 @@ def multiply(
         longest (int): So many terms are added up in one go.
     """
     count, depth = rows.shape
-    parts = _parts(count * depth * out.shape[1])
-    cuts = [count * part // parts for part in range(parts + 1)]
     matrices = by_run(weight, 3, weight), by_run(root, 2, weight)
-    run(kernels.multiply, cuts, rows, *matrices, form, longest, out)
+    run(kernels.multiply, row_cuts(count, count * depth * out.shape[1]), rows, *matrices, form, longest, out)
+
+
+def row_cuts(rows: int, terms: int, others: list[int] | None = None) -> list[int]:
+    """Where rows of a product are cut, by how many terms it has; or as ``others`` are, if these are more."""
+    parts = _parts(terms)
+    if others is not None and len(others) > parts:
+        return others
+    return [rows * part // parts for part in range(parts + 1)]
 
 
 def _parts(terms: int) -> int:
@@ -209,7 +219,7 @@ def _parts(terms: int) -> int:
 
 
 def gradients(
-    needs: Sequence[bool], x: Tensor, table: Scratch, weight: Tensor, root: Tensor | None
+    needs: Sequence[bool], x: Tensor, table: Tensor | np.ndarray, weight: Tensor, root: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """What the rows, the taps and the root of a convolution get back.
 
@@ -218,25 +228,67 @@ def gradients(
     Args:
         needs (sequence): Who needs a gradient.
         x (torch.Tensor): The rows that were multiplied, [M, C].
-        table (Scratch): The gradients of all their products, [M, K + 1, D].
+        table (torch.Tensor or numpy.ndarray): The gradients of all their products, [M, (K + 1) * D].
         weight (torch.Tensor): The taps, [K, C, D] or [R, K, C, D].
         root (torch.Tensor, optional): What own rows were multiplied with, [D, C] or [R, D, C].
     """
-    (count, depth), by_row = x.shape, table.by_row
+    count, depth = x.shape
     grad_x = grad_weight = grad_root = None
     if needs[0]:
         grad_x = torch.empty_like(x)
-        multiply(by_row, weight, root, kernels.BACK, grad_x)
+        multiply(table, weight, root, kernels.BACK, grad_x)
     if needs[1] or needs[2]:
         grad_weight = weight.new_empty(weight.shape)
         grad_root = None if root is None else root.new_empty(root.shape)
-        taps, columns = by_run(grad_weight, 3, x), by_row.shape[1]
+        taps, columns = by_run(grad_weight, 3, x), table.shape[1]
         runs, parts = len(taps), _parts(count * depth * columns // len(taps))
         sums = Scratch((runs, parts, depth, columns), x)
         whole = sums.array.reshape(-1, depth, columns)
-        run(kernels.multiply_transposed, range(runs * parts + 1), x, by_row, whole)
+        run(kernels.multiply_transposed, range(runs * parts + 1), x, table, whole)
         run(kernels.sum_parts, [0, runs], sums.array, taps, by_run(grad_root, 2, x))
     return grad_x, grad_weight, grad_root
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor | None:
+    """Rows times the transposed weight, [D, C], or those of each run or of all times its own, [R, D, C].
+
+    Nothing where PyTorch's product is as quick. Each sum is one over all terms, in order, as that product's.
+    """
+    *runs, channels, depth = weight.shape
+    terms = x.shape[:-1].numel() * channels * depth
+    if channels < _LEAST_COLUMNS or depth > ONE_SUM or terms < _LEAST_TERMS:
+        return None
+    multiply: Any = _Linear.apply
+    if runs and x.dim() == 2:  # one product for all runs
+        out = multiply(x.contiguous(), weight.flatten(0, 1)).view(-1, *weight.shape[:-1])
+        return out.transpose(0, 1).contiguous()
+    return multiply(x.flatten(0, -2).contiguous(), weight).view(*x.shape[:-1], channels)
+
+
+class _Linear(torch.autograd.Function):
+    """The product of a convolution without taps: own rows alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        out = x.new_empty(x.size(0), weight.size(-2))
+        multiply(x, _no_taps(weight), weight, kernels.BESIDE, out, longest=ONE_SUM)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs = (ctx.needs_input_grad[0], False, ctx.needs_input_grad[1])
+        grad_x, _, grad_weight = gradients(needs, x, grad.contiguous(), _no_taps(weight), weight)
+        return grad_x, grad_weight
+
+
+def _no_taps(weight: Tensor) -> Tensor:
+    *runs, channels, depth = weight.shape
+    return weight.new_empty(*runs, 0, depth, channels)
 
 
 def build(

@@ -85,4 +85,4 @@ class _ConvolveMax(torch.autograd.Function):
             run(kernels.window_max_gather, by_source.cuts, *given, *walk, table.array)
         needs_bias = ctx.needs_input_grad[3]
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
-        return *gradients(ctx.needs_input_grad, x, table, weight, root), grad_bias, None
+        return *gradients(ctx.needs_input_grad, x, table.by_row, weight, root), grad_bias, None

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
-from node2seq.ops.native.runtime import Scratch, gradients, layout_of, multiply, run
+from node2seq.ops.native.runtime import Scratch, by_run, gradients, layout_of, row_cuts, run
 from node2seq.ops.sequences import Layout, Sequences
 
 
@@ -35,11 +35,12 @@ def convolve_sum(
 def _convolve(
     x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, layout: Layout, is_mean: bool
 ) -> Tensor:
-    plan, (*runs, kernel_size, _, channels) = layout.plan, weight.shape
-    summed = Scratch((plan.rows.num_rows, kernel_size + (root is not None), x.size(-1)), x)
-    run(kernels.window_sum, plan.cuts, kernel_size, is_mean, x, plan.ptr, layout.index, summed.array)
-    out = x.new_empty(plan.rows.num_rows, channels)
-    multiply(summed.by_row, weight, root, kernels.BELOW, out)
+    plan, (*runs, kernel_size, depth, channels) = layout.plan, weight.shape
+    count = plan.rows.num_rows
+    out = x.new_empty(count, channels)
+    cuts = row_cuts(count, count * (kernel_size + (root is not None)) * depth * channels, plan.cuts)
+    given = (kernel_size, is_mean, x, plan.ptr, layout.index)
+    run(kernels.window_sum, cuts, *given, by_run(weight, 3, x), by_run(root, 2, x), out)
     if bias is not None:
         out.view(*runs, -1, channels).add_(bias.unsqueeze(-2) if runs else bias)
     return out
@@ -77,4 +78,4 @@ class _ConvolveSum(torch.autograd.Function):
         run(kernels.window_sum_gather, by_source.cuts, *given, *walk, table.array)
         needs_bias = ctx.needs_input_grad[3]
         grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
-        return *gradients(ctx.needs_input_grad, x, table, weight, root), grad_bias, None, None
+        return *gradients(ctx.needs_input_grad, x, table.by_row, weight, root), grad_bias, None, None

@@ -15,6 +15,7 @@ from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.selection import select
 from node2seq.ops.triton.soft_ranks import soft_ranks
 from node2seq.ops.triton.sorting import precedence
+from node2seq.ops.triton.whole_layer import layer
 from node2seq.ops.triton.window_max import convolve_max
 from node2seq.ops.triton.window_sum import convolve_sum
 
@@ -34,6 +35,7 @@ __all__ = [
     "convolve_sum",
     "drop",
     "largest",
+    "layer",
     "pair_scores",
     "precedence",
     "rank",

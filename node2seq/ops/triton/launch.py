@@ -10,13 +10,18 @@ again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import takewhile
+from operator import attrgetter, or_
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
+
+_dtype = attrgetter("dtype")
 
 # How often each kernel ran, by name: tests ask it which path was taken.
 LAUNCHES: Counter[str] = Counter()
@@ -65,6 +70,21 @@ class Ready(NamedTuple):
 READY: dict[tuple[Any, ...], Ready] = {}
 
 
+class Last(NamedTuple):
+    """What a kernel with some constants was started with last.
+
+    To see that arguments are of the same kind takes two thirds of the time of working out their signature.
+    """
+
+    device: int
+    dtypes: list[torch.dtype]  # of the tensors, all aligned; numbers come behind them
+    numbers: tuple[int, ...]
+    ready: Ready
+
+
+LAST: dict[tuple[Any, ...], Last] = {}
+
+
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
     """Starts a kernel on the device of its first argument, unless there is nothing to do."""
     if 0 in grid:
@@ -81,20 +101,51 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
 
 
 def _start(kernel: Any, device: int, grid: tuple[int, ...], args: tuple[Any, ...], meta: dict) -> None:
+    variant, is_watched = (kernel.fn, *meta, *meta.values()), _is_watched(kernel)
+    last = LAST.get(variant)
+    if last is not None and last.device == device and not is_watched:
+        passed = _alike(args, last)
+        if passed is not None:
+            _run(last.ready, device, grid, passed)
+            return
     found, passed = signature(kernel, args, meta)
     ready = READY.get((device, *found))
-    if ready is None or _is_watched(kernel):
-        compiled = kernel[grid](*args, **meta, **OPTIONS)
-        if hasattr(compiled, "packed_metadata"):
-            constants = tuple(meta[name] for name in kernel.arg_names[len(args) :])
-            READY[(device, *found)] = Ready(
-                compiled.run, compiled.function, compiled.packed_metadata, constants
-            )
+    if ready is not None and not is_watched:
+        _run(ready, device, grid, passed)
+        _note(variant, device, args, ready)
         return
+    compiled = kernel[grid](*args, **meta, **OPTIONS)
+    if hasattr(compiled, "packed_metadata"):
+        constants = tuple(meta[name] for name in kernel.arg_names[len(args) :])
+        READY[(device, *found)] = Ready(compiled.run, compiled.function, compiled.packed_metadata, constants)
+
+
+def _alike(args: tuple[Any, ...], last: Last) -> list[int] | None:
+    """The arguments as they are passed, if they are of the same kinds as the last ones."""
+    count = len(last.dtypes)
+    tensors, numbers = args[:count], args[count:]
+    if numbers != last.numbers or [*map(type, numbers)] != [int] * len(numbers):
+        return None
+    if [*map(_dtype, tensors)] != last.dtypes:
+        return None
+    pointers = [*map(Tensor.data_ptr, tensors)]
+    return None if reduce(or_, pointers) % 16 else [*pointers, *numbers]
+
+
+def _run(ready: Ready, device: int, grid: tuple[int, ...], passed: Sequence[Any]) -> None:
     x, y, z = (*grid, 1, 1)[:3]
     stream = driver.active.get_current_stream(device)  # pyright: ignore[reportAttributeAccessIssue]
     # No metadata and no hooks: nobody watches.
     ready.run(x, y, z, stream, ready.function, ready.metadata, None, None, None, *passed, *ready.constants)
+
+
+def _note(variant: tuple[Any, ...], device: int, args: tuple[Any, ...], ready: Ready) -> None:
+    """Keeps how a kernel was started, where tensors come first, aligned, and whole numbers behind them."""
+    tensors = [*takewhile(lambda arg: isinstance(arg, Tensor), args)]
+    numbers = args[len(tensors) :]
+    is_aligned = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    if is_aligned and all(type(number) is int for number in numbers):
+        LAST[variant] = Last(device, [tensor.dtype for tensor in tensors], numbers, ready)
 
 
 def signature(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
@@ -122,8 +173,8 @@ def signature(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple
 
 def _is_watched(kernel: Any) -> bool:
     """Whether a profiler or a debugger wants to hear of launches."""
-    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    return bool(kernel.pre_run_hooks) or any(getattr(hook, "calls", hook) for hook in hooks)
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    return bool(kernel.pre_run_hooks or getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
 # Triton has functions for these that kernels may call too; from the host they take longer than a launch.

@@ -21,6 +21,11 @@ ITEM = 256
 SHORT_WIDTHS = (16, 32, 64)
 # Longer rows are sorted in registers up to the last width; even longer ones in chunks that are merged.
 SORT_WIDTHS = (128, 256, 512, 1024)
+# Launches are what small graphs wait for. So many places for short rows, padding included, and all of them
+# are worked on at the widest width that is needed: at 64, of 16,384 rows.
+MOST_PADDED = 2**20
+# So many comparisons at most, and rows of all lengths are ranked by comparing each entry with all of its row.
+MOST_COMPARED = 2**29
 
 
 @dataclass
@@ -88,7 +93,7 @@ class Work:
         self.long_items = self.parts + found.longer[self.short] - self.hubs
         self.chunks = Chunks(found.chunk_row, found.chunk_first)
         short_widths, sort_widths = self._widths
-        self.short_buckets = self._buckets(0, short_widths)
+        self.short_buckets = _merged(self._buckets(0, short_widths))
         self.sort_buckets = self._buckets(self.short, sort_widths)
         del self._order
 
@@ -101,6 +106,23 @@ class Work:
             found.append(Bucket(width, first, last - first))
             shortest = width
         return [bucket for bucket in found if bucket.count]
+
+    def compares_few(self, entries: int) -> bool:
+        """Whether it is little work to compare each of so many entries with all of its row, at most."""
+        sorts, chunks = self.sort_buckets, self.chunks.row.numel()
+        longest = sorts[-1].width if sorts else self.short
+        if chunks:  # of the rows that are cut, all but one may be as short as two chunks
+            longest = self.longest_sorted * (chunks - 2 * (self._longer[self.longest_sorted] - 1))
+        return self.parts * self.item * longest + entries * self.item <= MOST_COMPARED
+
+
+def _merged(buckets: list[Bucket]) -> list[Bucket]:
+    """One bucket for all of the rows, which lie behind each other, where that is little work."""
+    if len(buckets) < 2:
+        return buckets
+    count, widest = sum(bucket.count for bucket in buckets), buckets[-1]
+    is_little = count * widest.width <= MOST_PADDED
+    return [Bucket(widest.width, widest.first, count)] if is_little else buckets
 
 
 @dataclass
@@ -141,6 +163,11 @@ class GpuPlan:
         """Works out the transposed graph now; the backward pass would wait for the whole forward pass."""
         if "transposed" not in vars(self) and not is_tracing():
             _ = self.transposed
+
+    @cached_property
+    def compares_few(self) -> bool:
+        """Whether its rows are ranked by comparing entries with each other; see :class:`Work`."""
+        return self.work.compares_few(self.rows.num_entries)
 
     @cached_property
     def position(self) -> Tensor:

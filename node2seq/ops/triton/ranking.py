@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import torch
 from torch import Tensor
 
 from node2seq.ops import eager
 from node2seq.ops.sequences import Convolution, Layout, Positions, Ranking, Sequences
+from node2seq.ops.triton.compared_rows import compare_rows
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums, fits, scored_window_sum
 from node2seq.ops.triton.launch import plain
 from node2seq.ops.triton.plan import plan_of, reordered
@@ -29,23 +32,33 @@ def score_and_rank(
     is_shared, given = query is key, key.detach()
     key = plain(given)
     query = key if is_shared else plain(query.detach())
-    if then is not None and then.readout != "max" and fits(plan.work, then.kernel_size, key.size(-1)):
-        sums = Sums(then.readout == "mean", then.with_root, then.dtype)
-        layout = TapSums(plan, given, sums, *scored_window_sum(query, key, plan, then.kernel_size, sums))
-    else:
-        layout = _rank_rows(query, key, sequences)
+    layout = arrange(query, key, given, sequences, then)
 
     def find() -> Positions:
-        ranked = _rank_rows(query, key, sequences) if isinstance(layout, TapSums) else layout
+        ranked = arrange(query, key, given, sequences) if isinstance(layout, TapSums) else layout
         order = ranked.order()
         return Positions(ranked.index.long(), score(query, key, sequences)[order], order)
 
     return Ranking(sequences, layout, find)
 
 
-def _rank_rows(query: Tensor, key: Tensor, sequences: Sequences) -> Layout:
+@overload
+def arrange(query: Tensor, key: Tensor, given: Tensor, sequences: Sequences, then: None = None) -> Layout: ...
+@overload
+def arrange(
+    query: Tensor, key: Tensor, given: Tensor, sequences: Sequences, then: Convolution | None
+) -> Layout | TapSums: ...
+def arrange(
+    query: Tensor, key: Tensor, given: Tensor, sequences: Sequences, then: Convolution | None = None
+) -> Layout | TapSums:
+    """What the convolution that follows reads, from features that lie row by row; ``given`` are the key's."""
     plan = plan_of(sequences)
     work = plan.work
+    if then is not None and then.readout != "max" and fits(work, then.kernel_size, key.size(-1)):
+        sums = Sums(then.readout == "mean", then.with_root, then.dtype)
+        return TapSums(plan, given, sums, *scored_window_sum(query, key, plan, then.kernel_size, sums))
+    if work.long_items and plan.compares_few:
+        return compare_rows(query, key, plan)
     if not packs(plan):
         scores = score_items(query, key, plan, work.items)
         return reordered(plan, eager.rank(scores, precedence(own_score(key)).long(), sequences))

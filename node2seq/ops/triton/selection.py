@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import torch
@@ -13,11 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops import selection
-from node2seq.ops.candidates import Candidates
-from node2seq.ops.sequences import Positions, Ranking, Sequences
+from node2seq.ops.candidates import Candidates, Part
+from node2seq.ops.sequences import Positions, Ranking, Sequences, lasting
 from node2seq.ops.triton.dynamic_plan import DynamicPlan, dynamic_layout
 from node2seq.ops.triton.launch import TILES, Tile, cdiv, channel_blocks, launch, plain
-from node2seq.ops.triton.plan import GpuPlan, plan_of
+from node2seq.ops.triton.plan import GpuPlan, Work, plan_of
 from node2seq.ops.triton.ranking import rank
 from node2seq.ops.triton.scores import own_score, score
 from node2seq.ops.triton.sorting import packs, precedence, sort_rows
@@ -44,7 +45,7 @@ def room_kernel(
     scores,  # [R * E] of the local entries
     threshold,  # [R * N], or one
     ptr,  # [R * N + 1]
-    candidate_ptr,  # [N + 1]
+    candidates,  # [N] how many each node has
     room,  # [R * N]
     N,
     PER_ROW: tl.constexpr,
@@ -60,22 +61,21 @@ def room_kernel(
         entry = e0 + tl.arange(0, BLOCK)
         value = tl.load(scores + entry, mask=entry < end, other=float("inf"))
         weak += ((entry < end) & ~(value > limit)).to(tl.int32)
-    in_copy = row % N
-    candidates = tl.load(candidate_ptr + in_copy + 1) - tl.load(candidate_ptr + in_copy)
-    tl.store(room + row, tl.minimum(tl.sum(weak), candidates))
+    tl.store(room + row, tl.minimum(tl.sum(weak), tl.load(candidates + row % N)))
 
 
-@triton.jit(do_not_specialize=["first_run", "N", "L"])
+@triton.jit(do_not_specialize=["first_run", "first_row", "N", "L"])
 def candidate_score_kernel(
     query,  # [R * N, C]
     key,  # [R * N, C]
     candidate,  # [L]
     item_row,  # [I]
     item_first,  # [I]
-    ptr,  # [N + 1]
+    ptr,  # [rows of this part + 1]
     room,  # [R * N]
-    out,  # [runs of this part, L]
+    out,  # [runs at once, L]
     first_run,
+    first_row,
     N,
     L,
     C,
@@ -86,9 +86,10 @@ def candidate_score_kernel(
     """One item of one run: the scores of some candidates of a row, unless it has no room."""
     row, _, _, first, last = item(item_row, item_first, ptr, ITEM)
     offset = (first_run + tl.program_id(1)) * N
+    target = offset + first_row + row
     mine = out + tl.program_id(1).to(tl.int64) * L
     channel = tl.arange(0, BLOCK_C)
-    if tl.load(room + offset + row) > 0:
+    if tl.load(room + target) > 0:
         for e0 in range(first, last, BLOCK_E):
             entry = e0 + tl.arange(0, BLOCK_E)
             real = entry < last
@@ -96,7 +97,7 @@ def candidate_score_kernel(
             total = tl.zeros([BLOCK_E], dtype=tl.float32)
             for c0 in range(0, C, BLOCK_C):
                 inside = c0 + channel < C
-                own = tl.load(query + (offset + row).to(tl.int64) * C + c0 + channel, mask=inside, other=0.0)
+                own = tl.load(query + target.to(tl.int64) * C + c0 + channel, mask=inside, other=0.0)
                 total += tl.sum(rows_at(key, source, c0 + channel, real, inside, C) * own[None, :], axis=1)
             tl.store(mine + entry, total, mask=real)
 
@@ -124,12 +125,12 @@ def count_ties(scores, candidate, precedence, length, tied, last, BLOCK: tl.cons
     return tl.sum(count)
 
 
-@triton.jit(do_not_specialize=["first_run", "N", "L"])
+@triton.jit(do_not_specialize=["first_run", "first_row", "N", "L"])
 def choose_kernel(
-    scores,  # [runs of this part, L]
+    scores,  # [runs at once, L]
     candidate,  # [L]
-    candidate_ptr,  # [N + 1]
-    rows,  # [N] longest first
+    candidate_ptr,  # [rows of this part + 1]
+    rows,  # [rows of this part] longest first
     precedence,  # [R * N]
     room,  # [R * N]
     ptr,  # [R * N + 1]
@@ -137,6 +138,7 @@ def choose_kernel(
     score,  # [R * E]
     entry,  # [R * E]
     first_run,
+    first_row,
     N,
     L,
     BLOCK: tl.constexpr,
@@ -146,7 +148,8 @@ def choose_kernel(
     start = tl.load(candidate_ptr + row)
     length = tl.load(candidate_ptr + row + 1) - start
     offset = (first_run + tl.program_id(1)) * N
-    found = tl.load(room + offset + row)
+    target = offset + first_row + row
+    found = tl.load(room + target)
     candidate += start
     precedence += offset
     scores += tl.program_id(1).to(tl.int64) * L + start
@@ -177,7 +180,7 @@ def choose_kernel(
             last = tl.where(count >= places, middle, last)
             lower = tl.where(count >= places, lower, middle + 1)
 
-        slot = tl.load(ptr + offset + row + 1) - found
+        slot = tl.load(ptr + target + 1) - found
         for c0 in range(0, length, BLOCK):
             at = c0 + tl.arange(0, BLOCK)
             real = at < length
@@ -221,6 +224,33 @@ def stay_kernel(
     tl.store(entry + start + position, own, mask=stays)
 
 
+@dataclass
+class ListedPart:
+    """The candidates of some successive nodes."""
+
+    first: int  # the first of these nodes
+    index: Tensor  # [L] int32
+    work: Work  # over them
+
+
+@dataclass
+class Lists:
+    """The candidates of each node of a graph, as the kernels walk over them."""
+
+    length: Tensor  # [N] int32
+    parts: list[ListedPart]
+
+    @classmethod
+    def of(cls, parts: list[Part]) -> Lists:
+        """The same as they were found."""
+        found = []
+        for part in parts:
+            ptr = torch.cat([part.length.new_zeros(1), part.length.cumsum(0)])
+            found.append(ListedPart(part.first, part.node, Work.of(ptr, part.node.numel())))
+        length = torch.cat([part.length.int() for part in parts])
+        return cls(length, found)
+
+
 def select(
     query: Tensor,
     key: Tensor,
@@ -244,13 +274,12 @@ def select(
     scores = score(query, key, sequences)
     order_of_ties = precedence(own_score(key))
     plan = plan_of(sequences)
-    listed = candidates.base.listed()
-    if listed is None or not sequences.rows.num_entries or not packs(plan):
+    lists = lists_of(candidates.base) if sequences.rows.num_entries and packs(plan) else None
+    if lists is None:
         own = SimpleNamespace(score=score, rank=rank)
         given = (query, key, scores, order_of_ties, sequences, candidates, threshold, joint)
         return selection.select_by_score(own, *given)
 
-    lists = plan_of(listed)
     room = _room(scores, threshold, plan, lists)
     selected = (torch.empty_like(plan.index), torch.empty_like(scores), torch.empty_like(plan.index))
     _choose(query, key, order_of_ties, plan, lists, room, selected)
@@ -258,7 +287,16 @@ def select(
     return _ranked(sequences, plan, *selected, order_of_ties, joint)
 
 
-def _room(scores: Tensor, threshold: float | Tensor, plan: GpuPlan, lists: GpuPlan) -> Tensor:
+def lists_of(candidates: Candidates) -> Lists | None:
+    """The lists of a graph, kept with its candidates; none where they are too many to keep."""
+    if "triton" not in candidates.plans:
+        parts = candidates.parts()
+        with lasting():
+            candidates.plans["triton"] = None if parts is None else Lists.of(parts)
+    return candidates.plans["triton"]
+
+
+def _room(scores: Tensor, threshold: float | Tensor, plan: GpuPlan, lists: Lists) -> Tensor:
     """How many non-local nodes come into each row, [R * N]."""
     per_row = isinstance(threshold, Tensor) and threshold.numel() > 1
     if isinstance(threshold, Tensor):
@@ -272,9 +310,9 @@ def _room(scores: Tensor, threshold: float | Tensor, plan: GpuPlan, lists: GpuPl
         scores,
         limit,
         plan.work.ptr,
-        lists.work.ptr,
+        lists.length,
         room,
-        lists.rows.num_rows,
+        lists.length.numel(),
         PER_ROW=per_row,
         BLOCK=_ROOM_TILE.block,
         num_warps=_ROOM_TILE.warps,
@@ -287,56 +325,61 @@ def _choose(
     key: Tensor,
     order_of_ties: Tensor,
     plan: GpuPlan,
-    lists: GpuPlan,
+    lists: Lists,
     room: Tensor,
     selected: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     """Writes the best candidates of each row to its end."""
-    nodes, listed = lists.rows.num_rows, lists.index.numel()
+    nodes, width = lists.length.numel(), channel_blocks(key.size(-1))[1]
     runs = plan.rows.num_rows // nodes
-    at_once = min(max(_SCORES_AT_ONCE // max(listed, 1), 1), runs)
-    scores = torch.empty(at_once * listed, dtype=torch.float32, device=key.device)
-    work, score_tile, (_, width) = lists.work, TILES["score"], channel_blocks(key.size(-1))
-    tile = next((tile for tile in _CHOOSE_TILES if listed <= nodes * tile.block), _CHOOSE_TILES[-1])
-    for first_run in range(0, runs, at_once):
-        count = min(at_once, runs - first_run)
-        launch(
-            candidate_score_kernel,
-            (work.items, count),
-            query,
-            key,
-            lists.index,
-            work.item_row,
-            work.item_first,
-            work.ptr,
-            room,
-            scores,
-            first_run,
-            nodes,
-            listed,
-            key.size(-1),
-            ITEM=work.item,
-            BLOCK_E=score_tile.block,
-            BLOCK_C=width,
-            num_warps=score_tile.warps,
-        )
-        launch(
-            choose_kernel,
-            (nodes, count),
-            scores,
-            lists.index,
-            work.ptr,
-            work.rows,
-            order_of_ties,
-            room,
-            plan.work.ptr,
-            *selected,
-            first_run,
-            nodes,
-            listed,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-        )
+    most = max((part.index.numel() for part in lists.parts), default=0)
+    at_once = min(max(_SCORES_AT_ONCE // max(most, 1), 1), runs)
+    scores = torch.empty(at_once * most, dtype=torch.float32, device=key.device)
+    for part in lists.parts:
+        work, listed, score_tile = part.work, part.index.numel(), TILES["score"]
+        rows = work.rows.numel()
+        tile = next((tile for tile in _CHOOSE_TILES if listed <= rows * tile.block), _CHOOSE_TILES[-1])
+        for first_run in range(0, runs, at_once):
+            count = min(at_once, runs - first_run)
+            launch(
+                candidate_score_kernel,
+                (work.items, count),
+                query,
+                key,
+                part.index,
+                work.item_row,
+                work.item_first,
+                work.ptr,
+                room,
+                scores,
+                first_run,
+                part.first,
+                nodes,
+                listed,
+                key.size(-1),
+                ITEM=work.item,
+                BLOCK_E=score_tile.block,
+                BLOCK_C=width,
+                num_warps=score_tile.warps,
+            )
+            launch(
+                choose_kernel,
+                (rows, count),
+                scores,
+                part.index,
+                work.ptr,
+                work.rows,
+                order_of_ties,
+                room,
+                plan.work.ptr,
+                *selected,
+                first_run,
+                part.first,
+                nodes,
+                listed,
+                BLOCK=tile.block,
+                num_warps=tile.warps,
+            )
 
 
 def _stay(

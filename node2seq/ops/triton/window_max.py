@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
-from node2seq.ops.sequences import Layout, Sequences, multiply
+from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
 from node2seq.ops.triton.aggregate import sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
@@ -257,15 +258,64 @@ def _project(
     x: Tensor, weight: Tensor, root: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows for each tap and behind them what the own features add, [M, K + 1, D]; and what was multiplied."""
-    x, weight, root, channels = x.to(dtype), weight.to(dtype), cast(root, dtype), weight.size(-1)
-    taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
-    if root is not None:
-        taps = torch.cat([taps, root.transpose(-2, -1)], dim=-1)  # [C, (K + 1) * D]
-    return multiply(x, taps).view(-1, taps.size(-1) // channels, channels), x, taps
+    x, weight, root, channels = cast(x, dtype), cast(weight, dtype), cast(root, dtype), weight.size(-1)
+    taps = weight.unbind(-3) if root is None else (*weight.unbind(-3), root.mT)
+    beside = torch.cat(taps, dim=-1)  # [C, (K + 1) * D]: one product projects for every tap
+    return multiply(x, beside).view(-1, len(taps), channels), x, beside
+
+
+class MaxPass(NamedTuple):
+    """What a forward pass over the largest windows leaves to the backward pass, but for tensors."""
+
+    plan: GpuPlan
+    table_shape: torch.Size
+    weight_shape: torch.Size
+    dtype: torch.dtype
+
+
+def max_forward(
+    x: Tensor, weight: Tensor, layout: Layout, root: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, MaxPass, list[Tensor | None]]:
+    """The largest windows, and for :func:`max_gradients` what they come from: the winners come first.
+
+    It keeps these and the places, never the projected rows.
+    """
+    table, x, taps = _project(x, weight, root, dtype)
+    out, winner, short_winner = window_max(table, layout, weight.size(-3), bias)
+    about = MaxPass(layout.plan, table.shape, weight.shape, dtype)
+    return out, about, [winner, short_winner, layout.place, x, taps]
+
+
+def max_gradients(
+    about: MaxPass, kept: list[Tensor | None], grad: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """Of the features, the taps, the root and the bias, those that are needed.
+
+    The features themselves are kept for the second and the third, the taps side by side for the first.
+    """
+    winner, short_winner, place, x, taps = kept
+    assert winner is not None
+    assert short_winner is not None
+    assert place is not None
+    (*runs, kernel_size, inputs, channels), grad = about.weight_shape, plain(grad)
+    gathered = cast(grad, about.dtype)
+    table = window_max_grad(gathered, winner, short_winner, place, about.plan, about.table_shape, kernel_size)
+    table = table.flatten(1)
+    needs_x, needs_weight, needs_root, needs_bias = needs
+    found: list[Tensor | None] = [None] * 4
+    if needs_x and taps is not None:
+        found[0] = multiply(table, taps.mT)
+    if x is not None and (needs_weight or needs_root):
+        by_tap = product_of_runs(table, x, runs).view(*runs, -1, channels, inputs)  # K taps, or K + 1
+        found[1] = by_tap.narrow(-3, 0, kernel_size).mT if needs_weight else None
+        found[2] = by_tap.select(-3, kernel_size) if needs_root else None
+    if needs_bias:
+        found[3] = (grad.view(*runs, -1, channels) if runs else grad).sum(-2)
+    return [cast(value, grad.dtype) for value in found]
 
 
 class _WindowMax(torch.autograd.Function):
-    """The largest window sum per channel. Keeps the winners and the places, never the projected rows.
+    """The largest window sum per channel.
 
     The own rows' projection lies behind those for the taps: one product for all. What is multiplied and
     gathered is of the type asked for; sums are always of 32 bits.
@@ -281,12 +331,13 @@ class _WindowMax(torch.autograd.Function):
         layout: Layout,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        table, x, taps = _project(x, weight, root, dtype)
-        out, winner, short_winner = window_max(table, layout, weight.size(-3), bias)
-        ctx.plan, ctx.shape, ctx.weight_shape, ctx.dtype = layout.plan, table.shape, weight.shape, dtype
+        out, ctx.about, (winner, *others, multiplied, taps) = max_forward(
+            x, weight, layout, root, bias, dtype
+        )
+        assert winner is not None
         needs_x, needs_weight, needs_root, *_ = ctx.needs_input_grad
-        kept = (x if needs_weight or needs_root else None, taps if needs_x else None)
-        ctx.save_for_backward(winner, short_winner, layout.place, *kept)
+        kept = (multiplied if needs_weight or needs_root else None, taps if needs_x else None)
+        ctx.save_for_backward(winner, *others, *kept)
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)  # no zeros for the winners
         return out, winner
@@ -296,26 +347,8 @@ class _WindowMax(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, grad: Tensor, _grad_winner: Tensor
     ) -> tuple[Tensor | None, ...]:
-        winner, short_winner, place, x, taps = ctx.saved_tensors
-        (*runs, kernel_size, _, channels), grad = ctx.weight_shape, plain(grad)
-        gathered = grad.to(ctx.dtype)
-        table = window_max_grad(gathered, winner, short_winner, place, ctx.plan, ctx.shape, kernel_size)
-        table = table.flatten(1)
-        grad_x = None if taps is None else multiply(table, taps.transpose(-2, -1))
-        _, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
-        grad_weight = grad_root = None
-        if x is not None:
-            by_run = table.view(*runs, -1, table.size(-1)).transpose(-2, -1)
-            product = by_run @ x.reshape(*runs, -1, x.size(-1))  # [K * D, C], or (K + 1) * D
-            width = kernel_size * channels
-            if needs_weight:
-                by_tap = product[..., :width, :].unflatten(-2, (kernel_size, channels))
-                grad_weight = by_tap.transpose(-2, -1)
-            if needs_root:
-                grad_root = product[..., width:, :]
-        grad_bias = grad.view(*runs, -1, channels).sum(-2) if needs_bias else None
-        found = (grad_x, grad_weight, grad_root, grad_bias)
-        return *(cast(value, grad.dtype) for value in found), None, None
+        needs = ctx.needs_input_grad[:4]
+        return *max_gradients(ctx.about, [*ctx.saved_tensors], grad, needs), None, None
 
 
 def window_max(

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
-from node2seq.ops.sequences import Layout, Sequences, multiply
+from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums
@@ -170,10 +171,63 @@ def convolve_sum(
     """
     if is_recorded(x, weight, root, bias):
         return _WindowSum.apply(x, weight, root, bias, sequences, is_mean, dtype)  # pyright: ignore[reportReturnType]
+    return sum_forward(x, weight, sequences, root, bias, is_mean, dtype)[0]
+
+
+class SumPass(NamedTuple):
+    """What a forward pass over the windows' sums leaves to the backward pass, but for tensors."""
+
+    plan: GpuPlan
+    shape: torch.Size
+    sums: Sums
+
+
+def sum_forward(
+    x: Tensor,
+    weight: Tensor,
+    sequences: Sequences | Layout | TapSums,
+    root: Tensor | None,
+    bias: Tensor | None,
+    is_mean: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, SumPass, list[Tensor | None]]:
+    """The sums over windows, and for :func:`sum_gradients` what they come from: the taps' sums come first."""
     sums = Sums(is_mean, root is not None, dtype)
-    summed, _, _ = _tap_sums(x, sequences, weight.size(-3), sums)
-    matrix = matrix_of(weight.to(dtype), cast(root, dtype))
-    return add_product(cast(bias, dtype), summed.flatten(1), matrix).to(x.dtype)
+    weight, root, bias = cast(weight, dtype), cast(root, dtype), cast(bias, dtype)
+    summed, place, plan = _tap_sums(x, sequences, weight.size(-3), sums)
+    about, summed = SumPass(plan, summed.shape[1:], sums), summed.flatten(1)  # [N, K * C], or (K + 1) * C
+    out = cast(add_product(bias, summed, matrix_of(weight, root)), x.dtype)
+    return out, about, [summed, place, weight, root]
+
+
+def sum_gradients(
+    about: SumPass, kept: list[Tensor | None], given: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """Of the features, the taps, the root and the bias, those that are needed.
+
+    The taps' sums are kept for the second and the third. They are let go before their gradients are made.
+    """
+    summed, place, weight, root = kept
+    kept.clear()
+    assert place is not None
+    assert weight is not None
+    needs_x, needs_weight, needs_root, needs_bias = needs
+    runs, grad = weight.shape[:-3], cast(given, about.sums.dtype)
+    gradients: list[Tensor | None] = [None] * 4
+    if summed is not None and (needs_weight or needs_root):
+        found = product_of_runs(summed, grad, runs)
+        taps = weight.size(-3) * weight.size(-2)
+        gradients[1] = found[..., :taps, :].reshape(weight.shape) if needs_weight else None
+        gradients[2] = found[..., taps:, :].mT if needs_root else None
+    del summed
+    if needs_x:
+        # Prefix sums over taps commute with the projection: of K small matrices instead of N · K rows.
+        matrix = matrix_of(weight.cumsum(-3), root).mT  # [D, K * C], or (K + 1) * C
+        prefix = multiply(grad, matrix).view(grad.size(0), *about.shape)
+        gradients[0] = window_sum_grad(prefix, place, about.plan, weight.size(-3), about.sums)
+    if needs_bias:
+        gradients[3] = (given.reshape(*runs, -1, given.size(-1)) if runs else given).sum(-2)
+    return [cast(value, given.dtype) for value in gradients]
 
 
 class _WindowSum(torch.autograd.Function):
@@ -193,39 +247,17 @@ class _WindowSum(torch.autograd.Function):
         is_mean: bool,
         dtype: torch.dtype,
     ) -> Tensor:
-        ctx.sums = Sums(is_mean, root is not None, dtype)
-        weight, root, bias = weight.to(dtype), cast(root, dtype), cast(bias, dtype)
-        summed, place, ctx.plan = _tap_sums(x, sequences, weight.size(-3), ctx.sums)
-        ctx.shape = summed.shape[1:]
-        summed = summed.flatten(1)  # [N, K * C], or (K + 1) * C
+        out, ctx.about, (summed, *others) = sum_forward(x, weight, sequences, root, bias, is_mean, dtype)
         needs_weight = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-        ctx.save_for_backward(summed if needs_weight else None, weight, root, place)
-        return add_product(bias, summed, matrix_of(weight, root)).to(x.dtype)
+        ctx.save_for_backward(summed if needs_weight else None, *others)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        summed, weight, root, place = ctx.saved_tensors
-        ctx.maybe_clear_saved_tensors()  # the sums are let go before their gradients are made
-        needs_x, needs_weight, needs_root, needs_bias, *_ = ctx.needs_input_grad
-        runs = weight.shape[:-3]
-        given, grad = grad, grad.to(ctx.sums.dtype)
-        by_run = grad.reshape(*runs, -1, grad.size(-1))
-        grad_x = grad_weight = grad_root = None
-        if needs_weight or needs_root:
-            found = summed.view(*runs, -1, summed.size(-1)).transpose(-2, -1) @ by_run
-            taps = weight.size(-3) * weight.size(-2)
-            grad_weight = found[..., :taps, :].reshape(weight.shape) if needs_weight else None
-            grad_root = found[..., taps:, :].transpose(-2, -1) if needs_root else None
-            del summed
-        if needs_x:
-            # Prefix sums over taps commute with the projection: of K small matrices instead of N · K rows.
-            matrix = matrix_of(weight.cumsum(-3), root).transpose(-2, -1)  # [D, K * C], or (K + 1) * C
-            prefix = multiply(grad, matrix).view(grad.size(0), *ctx.shape)
-            grad_x = window_sum_grad(prefix, place, ctx.plan, weight.size(-3), ctx.sums)
-        grad_bias = given.reshape(*runs, -1, given.size(-1)).sum(-2) if needs_bias else None
-        found_grads = (grad_x, grad_weight, grad_root, grad_bias)
-        return *(cast(value, given.dtype) for value in found_grads), None, None, None
+        kept = [*ctx.saved_tensors]
+        ctx.maybe_clear_saved_tensors()
+        return *sum_gradients(ctx.about, kept, grad, ctx.needs_input_grad[:4]), None, None, None
 
 
 def _tap_sums(

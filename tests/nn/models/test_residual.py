@@ -117,6 +117,22 @@ def test_outputs_and_gradients_are_those_of_a_plain_twin(
         )
 
 
+def test_without_self_loops_the_layer_reads_the_neighbours_alone() -> None:
+    torch.manual_seed(0)
+    ours: Any = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES, self_loops=False).double().eval()
+    twin = Twin("residual-node2seq", normalized_sum=False).double().eval()
+    for block in twin.blocks:
+        block.conv = Node2SeqConv(HIDDEN, HIDDEN, 3, bias=False, backend="reference", add_self_loops=False)
+        block.lins = nn.ModuleList([nn.Linear(2 * HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)])
+    twin.double().load_state_dict({k: v for k, v in ours.state_dict().items() if "dropout" not in k})
+    x, edge_index = graph()
+    out = ours(x, edge_index)
+    torch.testing.assert_close(out, twin(x, edge_index))
+    with_own: Any = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES).double().eval()
+    with_own.load_state_dict(ours.state_dict())
+    assert not torch.allclose(out, with_own(x, edge_index))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_only_the_layer_inside_differs(name: str) -> None:
     def others(model: nn.Module) -> dict[str, torch.Size]:

@@ -1,10 +1,15 @@
 """Products on the threads of the loops: right, in the same order every time, at PyTorch's precision."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-products = pytest.importorskip("node2seq.ops.native.runtime", reason="numba is not installed")
+from node2seq import Node2SeqConv, ops
+
+native = pytest.importorskip("node2seq.ops.native", reason="numba is not installed")
+products = native.runtime
 
 SHAPES = [(0, 4, 3), (1, 1, 1), (5, 7, 33), (66, 64, 64), (130, 130, 100), (67, 64, 256), (200, 300, 16)]
 
@@ -25,7 +30,7 @@ def outer_products(x: Tensor, y: Tensor, weight: Tensor, root: Tensor | None = N
     """What the weights get back where x was multiplied with them and y is the gradient of the products."""
     table = products.Scratch((x.size(0), weight.size(-3) + (root is not None), weight.size(-1)), x)
     table.tensor.copy_(y.view(table.array.shape))
-    return list(products.gradients((False, True, True), x, table, weight, root)[1:])
+    return list(products.gradients((False, True, True), x, table.by_row, weight, root)[1:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -87,3 +92,94 @@ def test_bits_depend_neither_on_threads_nor_on_other_rows(monkeypatch: pytest.Mo
         assert all(map(torch.equal, found(), expected))
     for rows in (1, 6, 777):
         assert torch.equal(multiplied(x[:rows], taps, None, "BESIDE"), expected[0][:rows])
+
+
+def _layer_and_input(dtype: torch.dtype, runs: tuple[int, ...], shared: bool) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (300, 80) if shared else (*runs, 300, 80)
+    x = torch.randn(shape, generator=generator, dtype=dtype)
+    return x, torch.randn(*runs, 64, 80, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize(("runs", "shared"), [((), True), ((3,), False), ((3,), True)])
+def test_rows_times_weights_of_runs(runs: tuple[int, ...], shared: bool):
+    """The product and both gradients, in float64."""
+    found = []
+    for multiply in (products.linear, ops.linear):
+        x, weight = (part.requires_grad_() for part in _layer_and_input(torch.float64, runs, shared))
+        out = multiply(x, weight)
+        assert out is not None
+        found.append([out, *torch.autograd.grad(out.square().sum(), (x, weight))])
+    for own, expected in zip(*found, strict=True):
+        assert own.is_contiguous()
+        torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-11)
+
+
+def test_one_run_has_the_bits_of_several():
+    x, weight = _layer_and_input(torch.float32, (3,), True)
+    together, apart = products.linear(x, weight), products.linear(x.expand(3, -1, -1), weight)
+    assert together is not None
+    assert apart is not None
+    for run in range(3):
+        assert torch.equal(together[run], apart[run])
+        alone = products.linear(x, weight[run])
+        assert alone is not None
+        assert torch.equal(together[run], alone)
+
+
+@pytest.mark.parametrize(
+    ("x", "weight"),
+    [((0, 64), (64, 64)), ((9, 64), (64, 64)), ((9999, 64), (8, 64)), ((999, 999), (64, 999))],
+)
+def test_small_narrow_and_long_products_are_left_to_pytorch(x: tuple[int, int], weight: tuple[int, int]):
+    assert products.linear(torch.ones(x), torch.ones(weight)) is None
+
+
+def test_projections_run_in_the_loops_unless_somebody_listens(monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    conv, edge_index = Node2SeqConv(64, 64, backend="native"), torch.randint(300, (2, 900))
+    x, weights = torch.randn(300, 64), list[tuple[int, ...]]()
+    multiply = products.linear
+
+    def listening(x: Tensor, weight: Tensor) -> Tensor | None:
+        weights.append(tuple(weight.shape))
+        return multiply(x, weight)
+
+    monkeypatch.setattr(native, "linear", listening)
+    expected = conv(x, edge_index)
+    assert weights == [(64, 64)]
+    heard: list[Any] = []
+    handle = conv.lin.register_forward_hook(lambda _module, _given, out: heard.append(out))
+    torch.testing.assert_close(conv(x, edge_index), expected)
+    handle.remove()
+    assert len(heard) == 1
+    assert len(weights) == 1
+    weight, conv.lin.forward = conv.lin.weight, lambda x: x @ (2 * weight).t()
+    doubled = conv(x, edge_index) - conv.bias
+    torch.testing.assert_close(doubled, 2 * (expected - conv.bias))
+    assert len(weights) == 1
+
+
+def test_layers_of_16_bits_or_without_a_width_are_projected_in_float32(monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    x, edge_index = torch.randn(300, 64), torch.randint(300, (2, 900))
+    multiply, dtypes = products.linear, list[torch.dtype]()
+
+    def listening(x: Tensor, weight: Tensor) -> Tensor | None:
+        dtypes.extend([x.dtype, weight.dtype])
+        return multiply(x, weight)
+
+    monkeypatch.setattr(native, "linear", listening)
+    for conv in (Node2SeqConv(64, 64).bfloat16(), Node2SeqConv(-1, 64)):
+        x = x.to(conv.weight.dtype)
+        outs, grads = [], []
+        for conv.backend in ("native", "eager"):
+            out = conv(x, edge_index)
+            out.square().sum().backward()
+            assert conv.lin.weight.grad is not None
+            outs.append(out)
+            grads.append(conv.lin.weight.grad)
+            conv.zero_grad()
+        torch.testing.assert_close(*outs)
+        torch.testing.assert_close(*grads, rtol=2e-2, atol=1e-2 * float(grads[0].abs().max()))
+    assert dtypes == [torch.float32] * 4

@@ -183,6 +183,7 @@ def test_same_bits_whatever_the_number_of_threads():
     assert len(by_source.cuts) > 5
     generator = torch.Generator().manual_seed(0)
     x, table = torch.randn(600, 40, generator=generator), torch.randn(600, 4, 40, generator=generator)
+    taps, root = torch.randn(1, 3, 40, 40, generator=generator), torch.randn(1, 40, 40, generator=generator)
     kernels = native.kernels
 
     def run() -> list[Tensor]:
@@ -194,8 +195,9 @@ def test_same_bits_whatever_the_number_of_threads():
         pool.run(kernels.window_max_scatter, range(4), 3, x, winner, plan.ptr, ranked.index, 16, scattered)
         walk = (by_source.ptr, by_source.target, by_source.entry, ranked.place)
         pool.run(kernels.window_max_gather, by_source.cuts, 3, x, winner, plan.ptr, *walk, gathered)
-        summed, summed_back = torch.empty(600, 4, 40), torch.empty(600, 4, 40)
-        pool.run(kernels.window_sum, plan.cuts, 3, True, x, plan.ptr, ranked.index, summed)
+        summed, summed_back = torch.empty(600, 40), torch.empty(600, 4, 40)
+        matrices = taps.numpy(), root.numpy()
+        pool.run(kernels.window_sum, plan.cuts, 3, True, x, plan.ptr, ranked.index, *matrices, summed)
         pool.run(kernels.window_sum_gather, by_source.cuts, 3, True, x, plan.ptr, *walk, summed_back)
         chosen = native.select(x, x, sequences, ops.Candidates(sequences, 2), 0.0, True)
         return [*ranking, out, winner, scattered, gathered, summed, summed_back, *chosen]

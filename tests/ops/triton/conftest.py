@@ -51,6 +51,16 @@ def small_blocks(request: pytest.FixtureRequest, start: None) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(params=[False, True], ids=["width by width", "as small graphs"])
+def is_small(request: pytest.FixtureRequest, small_blocks: None) -> Iterator[bool]:
+    """Whether rows of several widths are worked on together, as those of small graphs are."""
+    from node2seq.ops.triton import plan
+
+    padded, compared = (2**20, 2**29) if request.param else (0, 0)
+    with patch.multiple(plan, MOST_PADDED=padded, MOST_COMPARED=compared):
+        yield request.param
+
+
 @pytest.fixture(autouse=True)
 def filled_memory(request: pytest.FixtureRequest, start: None) -> Iterator[None]:
     """Fresh memory holds NaN or the largest integer."""

@@ -160,6 +160,8 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
         if "launch" in names:
             names["launch"] = compiler
     plan.Order, plan.read_totals = CountedOrder, read_totals
+    small = plan.MOST_PADDED, plan.MOST_COMPARED
+    plan.MOST_PADDED = plan.MOST_COMPARED = 0  # every width by itself
     lengths = torch.tensor([0, 1, 20, 40, 100, 200, 300, 600, 3000])
     rows = ops.Rows.from_lengths(lengths)
     index = torch.cat([torch.arange(int(length)) for length in lengths])
@@ -188,6 +190,8 @@ def compile_all(kernel_sizes: tuple[int, ...] = (3, 10, 20)) -> Compiler:
     for channels, count in ((64, 3), (300, 18)):
         _compile_ranks(sequences, channels, count)
     _compile_layer(kernel_sizes[::2])
+    plan.MOST_PADDED, plan.MOST_COMPARED = small
+    _compile_layer(kernel_sizes[:1])
     _compile_selection()
     _compile_dropout()
     return compiler
@@ -249,7 +253,9 @@ def _plan_of_copies(runs: int) -> Any:
 def _compile_selection() -> None:
     """One run and several, at every block size, with one threshold and with many."""
     for runs, channels in ((1, 5), (3, 64)):
-        x, graph, lists = torch.zeros(_NODES * runs, channels), _plan_of_copies(runs), _plan_of_copies(1)
+        x, graph, alone = torch.zeros(_NODES * runs, channels), _plan_of_copies(runs), _plan_of_copies(1)
+        part: Any = selection.ListedPart(0, alone.index, alone.work)
+        lists = selection.Lists(alone.rows.length().int(), [part])
         scores, numbers = torch.zeros(graph.index.numel()), graph.index
         selected = (numbers, scores, numbers)
         for threshold in (0.0, torch.zeros(_NODES * runs)):

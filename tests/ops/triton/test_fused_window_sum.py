@@ -1,5 +1,7 @@
 """Sums over windows whose order is known at both ends only."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from kernel_cases import (
@@ -36,15 +38,23 @@ LONG = [0, 1, 17, 31, 33, 64, 65, 128, 129, 257]
     ],
     ids=["k=1", "k=2", "k=3", "k=16"],
 )
+@pytest.mark.parametrize("most_padded", [0, 2**20], ids=["width by width", "as small graphs"])
 def test_sums_of_whole_numbers_are_exact(
-    lengths: list[int], sources: int, kernel_size: int, channels: int, item: int, short: tuple[int, ...]
+    lengths: list[int],
+    sources: int,
+    kernel_size: int,
+    channels: int,
+    item: int,
+    short: tuple[int, ...],
+    most_padded: int,
 ):
     """Short rows, long ones, hubs; many ties. Nothing is ranked in between."""
-    with blocks(item, short, (512,)):
+    with blocks(item, short, (512,)), patch.object(plan, "MOST_PADDED", most_padded):
         run = scored_sum(integers(len(lengths), channels), ragged(lengths, sources))
         inputs = [integers(sources, channels), integers(kernel_size, channels, 3)]
         assert_exact(run, inputs, integers(len(lengths), 3))
     assert_ran("sum_short", "sum_long", "sum_hub", "window_sum_grad")
+    assert LAUNCHES["sum_short_kernel"] == (1 if most_padded else len(short))
     assert not LAUNCHES["window_sum_kernel"]
     assert not LAUNCHES["rank_kernel"]
 

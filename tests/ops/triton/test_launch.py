@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from kernel_cases import DEVICE
 from triton import jit
 from triton import language as tl
 
-from node2seq.ops.triton.launch import READY, launch
+from node2seq.ops.triton import launch as module
+from node2seq.ops.triton.launch import OPTIONS, READY, launch, signature
 
 
 def read(x, out, place):
@@ -57,3 +59,79 @@ def test_kernels_start_again_with_other_arguments():
     kept = {name: value for name, value in READY.items() if kernel.fn in name}
     # By type, alignment, the stride's three kinds and the block; the count makes no difference.
     assert len(kept) == (3 * 2 * 3 * 2 if DEVICE == "cuda" else 0)
+
+
+class Recorded:
+    """In the place of a kernel: notes what it is compiled for and what is run."""
+
+    def __init__(self, fixed: list[str], **constants: int) -> None:
+        self.fn = lambda: None
+        self.arg_names = ["x", "y", "count", "stride", *constants]
+        self.params = [SimpleNamespace(do_not_specialize=name in fixed) for name in self.arg_names]
+        self.pre_run_hooks: list[object] = []
+        self.compiled: list[tuple] = []
+        self.ran: list[tuple] = []
+
+    def __getitem__(self, _grid: tuple[int, ...]):
+        def compile(*args: object, **meta: object) -> object:
+            number = len(self.compiled)
+            self.compiled.append((args, meta))
+
+            def run(*given: object) -> None:
+                self.ran.append((number, given[0], given[9:]))
+
+            return SimpleNamespace(run=run, function=None, packed_metadata=())
+
+        return compile
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are started as on a GPU."""
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(module, "driver", SimpleNamespace(active=SimpleNamespace(get_current_stream=int)))
+
+
+@pytest.mark.usefixtures("on_device")
+def test_what_is_started_was_compiled_for_such_arguments():
+    """Also where those before them were of other kinds: each of many in turn, in several orders."""
+    kernel = Recorded(["count"], BLOCK=16)
+    memory = torch.zeros(64)
+    aligned = memory[-memory.data_ptr() % 16 // 4 :]
+    tensors = [aligned[:8], aligned[1:8], aligned[:8].to(torch.int32), aligned[4:8]]
+    cases = [
+        (x, y, count, stride, block)
+        for x, y in itertools.product(tensors, repeat=2)
+        for count, stride in ((5, 3), (7, 3), (16, 16), (1, 1), (2**31, 5), (5, 1), (5, True), (5, 1.0))
+        for block in (16, 32)
+    ]
+    for seed in range(3):
+        for place in torch.randperm(len(cases), generator=torch.Generator().manual_seed(seed)).tolist() * 2:
+            x, y, count, stride, block = cases[place]
+            compiled, ran = len(kernel.compiled), len(kernel.ran)
+            launch(kernel, (3,), x, y, count, stride, BLOCK=block)
+            if len(kernel.compiled) > compiled:
+                continue
+            assert len(kernel.ran) == ran + 1
+            number, grid, passed = kernel.ran[-1]
+            args, meta = kernel.compiled[number]
+            assert (grid, passed) == (3, (x.data_ptr(), y.data_ptr(), count, stride, block))
+            assert [type(value) for value in passed[2:4]] == [type(count), type(stride)]
+            of_these = signature(kernel, (x, y, count, stride), {"BLOCK": block} | OPTIONS)[0]
+            assert signature(kernel, args, meta)[0] == of_these
+    assert len(kernel.compiled) < len(cases)
+
+
+@pytest.mark.usefixtures("on_device")
+def test_constants_are_told_apart_by_their_names():
+    kernel = Recorded([], BLOCK=16, WIDTH=32)
+    x = torch.zeros(8)
+    for _ in range(3):
+        launch(kernel, (1,), x, x, 1, 1, BLOCK=16, WIDTH=32)
+        launch(kernel, (1,), x, x, 1, 1, WIDTH=16, BLOCK=32)
+    assert [meta for _, meta in kernel.compiled] == [
+        {"BLOCK": 16, "WIDTH": 32, "enable_fp_fusion": False},
+        {"WIDTH": 16, "BLOCK": 32, "enable_fp_fusion": False},
+    ]
+    assert [number for number, *_ in kernel.ran] == [0, 1] * 2

@@ -63,6 +63,7 @@ def test_the_same_bits_twice(readout: str):
     [([0, 1, 3, 4, 5, 8, 17], 20), pytest.param(REAL_LENGTHS, 1200, marks=pytest.mark.gpu)],
     ids=["small", "real blocks"],
 )
+@pytest.mark.usefixtures("is_small")
 def test_a_diverged_run_leaves_the_others_alone(lengths: list[int], sources: int, readout: str, lost: int):
     """A run whose features are lost leaves the runs beside it as they are."""
     rows, channels = len(lengths), 7

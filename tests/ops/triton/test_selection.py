@@ -65,6 +65,32 @@ def test_runs_select_by_thresholds_of_their_own():
         assert_same(found, truth)
 
 
+def test_lists_in_parts_select_what_one_list_does():
+    """Lists that are cut after some nodes, for one run and for several at once and one after the other."""
+    sequences = graph()
+    keys = integers(RUNS, NODES, 3).float()
+    flat, limits = keys.view(-1, 3), torch.tensor([1.0, -1e9, 3.0], device=DEVICE).repeat_interleave(NODES)
+
+    def select() -> tuple[ops.Ranking, ops.Ranking]:
+        reach = ops.Candidates(sequences, 2)
+        alone = fused.select(keys[0], keys[0], sequences, reach, 1.0, True)
+        every = (sequences.copies(RUNS), reach.copies(RUNS))
+        return alone, fused.select(flat, flat, *every, limits, True)
+
+    whole = select()
+    for at_once in (2**30, 1):
+        LAUNCHES.clear()
+        with (
+            patch("node2seq.ops.candidates._ENTRIES_PER_PART", 10),
+            patch("node2seq.ops.candidates._MARKS_PER_BLOCK", NODES),
+            patch("node2seq.ops.triton.selection._SCORES_AT_ONCE", at_once),
+        ):
+            cut = select()
+        assert LAUNCHES["choose_kernel"] > 6, "the lists were not cut"
+        for found, truth in zip(cut, whole, strict=True):
+            assert_same(found, truth)
+
+
 def test_nobody_is_selected_twice_whatever_the_scores():
     """Infinite scores, undefined ones, subnormal ones and zeros: everyone is selected once at most."""
     sequences = graph()
