@@ -303,7 +303,7 @@ def _check_paths(flags: Any) -> None:
 
     What the verb itself would rather complain about is left to it.
     """
-    with_run = EvaluateFlags | ExplainFlags | ExploreFlags | InfoFlags | PredictFlags
+    with_run = EvaluateFlags | ExplainFlags | ExploreFlags | InfoFlags
     page = getattr(flags, "html", None)
     if isinstance(flags, with_run) and not (page or flags.run is None or flags.run.is_dir()):
         raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")

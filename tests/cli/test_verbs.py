@@ -85,7 +85,6 @@ NO_TORCH = [
     (["evaluate", "nowhere"], "there is no such run folder"),
     (["explain", "nowhere", "--node", "3"], "there is no such run folder"),
     (["explore", "nowhere"], "there is no such run folder"),
-    (["predict", "nowhere", "--out", "new.csv"], "there is no such run folder"),
 ]
 
 
