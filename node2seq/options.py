@@ -57,7 +57,8 @@ def parse_number(
         most: The highest value.
     """
     value = parse(text, kind, where)
-    if (least is not None and value < least) or (most is not None and value > most):
+    # Not a number is in no range.
+    if (least is not None and not value >= least) or (most is not None and not value <= most):
         ends = f"{least:g} or more" if most is None else f"a number from {least:g} to {most:g}"
         raise Node2SeqError(f"{where}={text}", "it is out of range", f"Give {ends}")
     return value

@@ -11,7 +11,7 @@ from rich.console import Console
 from node2seq.benchmarking.layers import CHANNELS
 from node2seq.benchmarking.rows import Machine, append_rows, device_title, table_of
 from node2seq.benchmarking.short import ShortBenchmark, short_benchmark
-from node2seq.cli.commands import make_table, print_line, step_teller
+from node2seq.cli.commands import make_table, print_line, print_table, step_teller
 from node2seq.cli.flags import BenchFlags
 from node2seq.environment import pick_device
 from node2seq.storage import check_new_file
@@ -44,5 +44,5 @@ def _show(found: ShortBenchmark, machine: Machine) -> None:
     style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title_justify": "left"}
     for name, pick in found.picks.items():
         cells = table_of([row for row in found.rows if row.graph == name])
-        console.print(make_table(*cells, words=("", "backend"), title=name, **style))
+        print_table(console, make_table(*cells, words=("", "backend"), title=name, **style))
         console.print(f"auto chooses [bold]{pick}[/bold] here", highlight=False)

@@ -6,8 +6,10 @@ it is not installed.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
+import io
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -64,6 +66,8 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True)
 
 
+# No terminal is wider.
+_WIDEST_TABLE = 1000
 # So much of a name is shown in a table; names that begin alike may differ at the end.
 _WIDEST_NAME = 32
 
@@ -102,6 +106,12 @@ def make_table(
     for line in lines:
         table.add_row(*line)
     return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table whole: where the terminal is too narrow for it, its lines are broken, not cut."""
+    least = console.measure(table, options=console.options.update(max_width=_WIDEST_TABLE)).minimum
+    console.print(table, width=max(console.width, least), crop=False)
 
 
 def import_rich() -> Any:
@@ -179,6 +189,12 @@ class Command:
             if isinstance(error, RuntimeError) and not _OUT_OF_MEMORY.search(str(error)):
                 raise
             status, message = 2, "Error: there is not enough memory for this graph and model."
+        except OSError as error:
+            # Whatever writes a file says so itself, so this is the output.
+            if error.errno != errno.ENOSPC or error.filename is not None:
+                raise
+            status, message = 2, "Error: the output cannot be written: the disk is full. Free some space."
+            sys.stdout = io.StringIO()  # what is left of it would fail again
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:
@@ -287,7 +303,9 @@ def _check_paths(flags: Any) -> None:
 
     What the verb itself would rather complain about is left to it.
     """
-    if isinstance(flags, EvaluateFlags | InfoFlags) and flags.run is not None and not flags.run.is_dir():
+    with_run = EvaluateFlags | ExplainFlags | ExploreFlags | InfoFlags
+    page = getattr(flags, "html", None)
+    if isinstance(flags, with_run) and not (page or flags.run is None or flags.run.is_dir()):
         raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")
     if isinstance(flags, TrainFlags) and flags.store is not None and not flags.store.is_dir():
         raise Node2SeqError(str(flags.store), "there is no such store", "Check the path")
@@ -300,6 +318,9 @@ def _check_paths(flags: Any) -> None:
 
 def main() -> None:
     """Run the command line; without typer the commands that need no extra, else say what to install."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not every encoding has → and ─, as of a file on Windows
+            stream.reconfigure(errors="replace")
     try:
         make_app()(prog_name="node2seq")
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 
-from node2seq.cli.commands import echo, make_table, print_line
+from node2seq.cli.commands import echo, make_table, print_line, print_table
 from node2seq.cli.flags import DataListFlags
 from node2seq.data.datasets import DATASETS, NAMES, RULES
 
@@ -41,7 +41,7 @@ def _show_sets(rows: list[dict[str, Any]]) -> None:
         collapse_padding=True,
         caption="edges counted once; homophily: share of edges within a class",
     )
-    console.print(table)
+    print_table(console, table)
     print_line(console, "Splits:")
     for rule, words in RULES.items():
         print_line(console, f"  {rule}: {words}")

@@ -7,7 +7,7 @@ import json
 from rich.console import Console
 from rich.markup import escape
 
-from node2seq.cli.commands import echo, make_table, print_line, shortened, step_teller
+from node2seq.cli.commands import echo, make_table, print_line, print_table, shortened, step_teller
 from node2seq.cli.flags import ExplainFlags, ExploreFlags
 from node2seq.explain.explanation import Explanation, Layer, Neighbour
 from node2seq.explain.page import page_of
@@ -69,7 +69,7 @@ def show(console: Console, run: ExplainedRun, found: Explanation, most: int) -> 
         print_line(console, f"\n{escape(_title(layer, found))}")
         # The neighbours with the largest contributions in their order, then those rejected.
         lines = [_cells(run, found, neighbour) for neighbour in layer.largest(most)]
-        console.print(make_table(header, lines, words=words, header_style=""))
+        print_table(console, make_table(header, lines, words=words, header_style=""))
         hidden = len(layer.sequence) + len(layer.rejected) - most
         if hidden > 0:
             more = f"{hidden} more with smaller contributions; --most shows more of them, --json all"

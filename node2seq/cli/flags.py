@@ -252,7 +252,7 @@ class TuneFlags(GraphFlags):
     seed: int = flag(0, "Seed of the search itself.")
     device: str = _device()
     budget_seconds: float | None = flag(
-        None, "Stop after this much time; run the same command to resume.", shown="none"
+        None, "Stop after this much time; run the same command to resume.", least=0, shown="none"
     )
     out: Path | None = flag(None, "Folder of the search.", shown="runs/tune-DATA-MODEL-SPACE")
     storage: str | None = flag(
@@ -380,7 +380,7 @@ class ReproduceFlags:
     jobs: int = flag(1, "Processes at once.", least=1)
     device: str = _device()
     budget_seconds: float | None = flag(
-        None, "Stop after this much time; run the same command to resume.", shown="none"
+        None, "Stop after this much time; run the same command to resume.", least=0, shown="none"
     )
     check: int | None = flag(
         None, "Instead, train N random rows again and compare.", metavar="N", least=1, shown=False
@@ -413,7 +413,7 @@ class ProtocolFlags:
     jobs: int = flag(1, "Processes at once.", least=1)
     device: str = _device()
     budget_seconds: float | None = flag(
-        None, "Stop after this much time; run the same command to resume.", shown="none"
+        None, "Stop after this much time; run the same command to resume.", least=0, shown="none"
     )
     folder: Path = flag(Path("results/protocol"), "Folder of its rows.")
     graphs: Path | None = flag(

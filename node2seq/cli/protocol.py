@@ -6,6 +6,7 @@ from pathlib import Path
 
 from node2seq.cli.commands import echo, keeping_rows
 from node2seq.cli.flags import ProtocolFlags
+from node2seq.errors import Node2SeqError
 from node2seq.experiments import graphs, stages
 from node2seq.experiments.declaration import PROTOCOL, Protocol
 from node2seq.experiments.evidence_page import render
@@ -69,6 +70,12 @@ def _run_all(declared: Protocol, flags: ProtocolFlags, say: Say) -> int:
 
 
 def _render(declared: Protocol, flags: ProtocolFlags, say: Say) -> None:
+    if not (flags.folder / CHOSEN).exists():  # a page of nothing would replace the one that is there
+        raise Node2SeqError(
+            str(flags.folder),
+            f"there is no {CHOSEN} in it",
+            "Run the stages before this one, or name another folder with --folder",
+        )
     for path in render(declared, flags.folder, flags.results, flags.docs):
         say(f"wrote {path}")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from node2seq.cli.commands import echo, import_rich, keeping_rows
 from node2seq.cli.flags import ReproduceFlags
+from node2seq.errors import Node2SeqError
 from node2seq.experiments import workers
 from node2seq.experiments.check import (
     Comparison,
@@ -43,6 +44,10 @@ def reproduce(flags: ReproduceFlags, say: Say = echo) -> int:
     if flags.check is not None:
         return _check(cells, flags, say)
     if flags.render_only:
+        if not (file := RowStore(flags.results).path).is_file():  # an empty page would replace another
+            raise Node2SeqError(
+                str(file), "there is no such file", "Train first, or name the folder with --results"
+            )
         return _render(flags, say)
     runs = runs_of(cells, flags.runs, flags.epochs)
     store = RowStore(flags.results)

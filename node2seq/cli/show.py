@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from node2seq.cli.commands import make_table, print_line
+from node2seq.cli.commands import make_table, print_line, print_table
 from node2seq.data.graph import COUNTED, described_target
 from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table, result_row, values_of
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
@@ -215,8 +215,9 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     tests = [run.own.metrics["test"] for run in finished if "test" in run.own.metrics]
     if tests:
         mean = statistics.mean(found.reference for found in tests)
-        share = shown(tests[0].reference_metric, mean, " % of the test nodes")
-        title += f"; {tests[0].reference_title}: {share}"
+        metric_of_it = tests[0].reference_metric
+        unit = " % of the test nodes" if metric_of_it == "accuracy" else " %"
+        title += f"; {tests[0].reference_title}: {shown(metric_of_it, mean, unit)}"
     others = [
         f"{METRIC_TITLES[figure]}\n(test)" for figure in other_figures(finished[0].own.metrics["val"], metric)
     ]
@@ -226,7 +227,7 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
         for outcomes in _side_by_side(finished)
     ]
     names = header[:1]
-    console.print(make_table(header, lines, words=names, unbroken=names, title=title, pad_edge=False))
+    print_table(console, make_table(header, lines, words=names, unbroken=names, title=title, pad_edge=False))
     for warning in _warnings(finished):
         print_line(console, f"[yellow]warning:[/] {escape(warning)}")
     for run in finished:
@@ -254,7 +255,7 @@ def metrics(console: Console, measured: Mapping[str, Measured], class_names: Seq
         tables[f"{PARTS[part]}, {word} by {word}"] = classes_table(measured[part], class_names)
     for title, grid in tables.items():
         lines = [[escape(str(cell)) for cell in line] for line in grid.lines]
-        console.print(make_table(grid.header, lines, words=grid.header[:1], title=title or None))
+        print_table(console, make_table(grid.header, lines, words=grid.header[:1], title=title or None))
 
 
 def as_json(finished: Sequence[Finished]) -> str:

@@ -16,6 +16,7 @@ each column, in order:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,11 +34,17 @@ MOST_CATEGORIES = 256
 _MOST_DESCRIBED = 24
 # Words for a missing cell of a column of categories; "none" and "-" may be categories.
 NO_CATEGORY = ["na", "n/a", "nan", "null"]
-# 1,000 and 2,500,000.75 as people write them.
-_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$"
+# 1,000 and 2,500,000.75 as people write them; 0,125 is none of these.
+_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*$"
 # 3,14 and 2.500.000,75 as others write them, and 2.500 beside those.
-_DECIMAL_COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*$"
-_THOUSANDS_BY_POINTS = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d+)?\s*$"
+_DECIMAL_COMMA = r"^\s*[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+),\d+\s*$"
+_THOUSANDS_BY_POINTS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*$"
+_DECIMAL_POINT = r"^\s*[+-]?\d+\.\d+\s*$"
+# Words in dates and amounts: 31.03.2024, 3/31/24 10:30 PM, 31 March 2024, 12 %, 5 EUR, (0.5).
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_WORDS_IN_NUMBERS = re.compile(rf"(?<![a-z])(({_MONTHS})[a-z]*|am|pm|usd|eur|gbp)(?![a-z])")
+# So many are not written by chance.
+_MANY_CATEGORIES = 10
 _DAY = 24 * 3600
 # Python has dates within so many seconds of 1970, and a few more.
 _LAST_YEAR = 1900 * 365 * _DAY
@@ -291,9 +298,12 @@ def decimal_comma(column: pl.Series, title: str) -> str | None:
 
 
 def _decimal_comma_in(text: pl.Series) -> str | None:
-    """A cell that can only be read that way, where no cell with a comma speaks against it."""
+    """A cell that can only be read that way, where no other cell speaks against it."""
     commas = text.filter(text.str.contains(",", literal=True).fill_null(value=False))
     if not len(commas) or not commas.str.contains(_DECIMAL_COMMA).all():
+        return None
+    points = text.filter(text.str.contains(_DECIMAL_POINT).fill_null(value=False))
+    if not points.str.contains(_THOUSANDS_BY_POINTS).all():
         return None
     telling = commas.filter(~commas.str.contains(_THOUSANDS))
     return telling[0] if len(telling) else None
@@ -370,12 +380,28 @@ def _category(
             f"column {column.name!r} has {len(categories)} different values ({first_few(categories)})",
             f"Leave it out (--ignore {column.name}), or take it as categories (--categorical {column.name})",
         )
+    if not forced:
+        notes.extend(odd_categories(column.name, categories))
     return {
         "kind": "category",
         "name": column.name,
         "categories": categories,
         "fill": None if fill is None else "zero",
     }
+
+
+def odd_categories(name: str, categories: list[str]) -> list[str]:
+    """What to say of categories that look like dates, shares or amounts, if most of many do."""
+    rest = {text: _WORDS_IN_NUMBERS.sub("", text.lower()) for text in categories}
+    odd = [
+        text for text in categories if re.search(r"\d", rest[text]) and not re.search(r"[^\W\d_]", rest[text])
+    ]
+    if len(categories) < _MANY_CATEGORIES or 2 * len(odd) < len(categories):
+        return []
+    return [
+        f"column {name!r} is read as {len(categories)} categories ({first_few(odd)}); if it holds numbers or "
+        "dates, write them as 12.5 or 2024-03-31"
+    ]
 
 
 def _onehot(

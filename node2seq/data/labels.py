@@ -64,10 +64,12 @@ def choose_task(column: pl.Series, title: str, notes: list[str], count: int | No
         count: How many labelled nodes there are, if the column lists each different cell once.
     """
     text = plain_numbers(given_text(column, title).drop_nulls())
-    numbers = text.cast(pl.Float64, strict=False).unique().sort()
-    if not len(numbers) or numbers.null_count() or not numbers.is_finite().all():
-        return "classification"
+    cells = text.cast(pl.Float64, strict=False)
+    numbers = cells.drop_nulls().unique().sort()
     are_whole = bool((numbers == numbers.round()).all())
+    # A word among class numbers is a class; among fractions it is a slip, which the reader then names.
+    if not len(numbers) or (cells.null_count() and (are_whole or 2 * cells.null_count() > len(cells))):
+        return "classification"
     if len(numbers) <= (_FEW_WHOLE_NUMBERS if are_whole else _FEW_FRACTIONS):
         return "classification"
     counts_up = are_whole and numbers[0] in (0, 1) and numbers[-1] - numbers[0] == len(numbers) - 1

@@ -136,14 +136,27 @@ def _open_text(
     title: str, content: Path | bytes, start: bytes, kind: str, delimiter: str | None
 ) -> LazyTable:
     names, separator = _text_columns(title, start, kind, delimiter)
+    content = _without_empty_end(content)
 
     def read(columns: Sequence[str]) -> pl.DataFrame:
         try:
             return pl.read_csv(content, separator=separator, columns=list(columns), infer_schema=False)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise _text_error(title, content, str(error)) from None
+            raise _text_error(title, content, separator, str(error)) from None
 
     return LazyTable(title, names, read, separator)
+
+
+def _without_empty_end(content: Path | bytes) -> Path | bytes:
+    """A text file, in memory if empty lines have to be cut off its end: each would be a row."""
+    if isinstance(content, Path):
+        with content.open("rb") as file:
+            file.seek(-min(content.stat().st_size, 3), os.SEEK_END)
+            end = file.read()
+        if not end.endswith((b"\n\n", b"\n\r\n")):
+            return content
+        content = content.read_bytes()
+    return content.rstrip(b"\r\n") + b"\n"
 
 
 def check_delimiter(delimiter: str | None, separators: Iterable[str | None]) -> None:
@@ -189,6 +202,9 @@ def _text_columns(title: str, start: bytes, kind: str, delimiter: str | None) ->
 def _header(title: str, start: bytes, separator: str) -> list[str]:
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     line = text.split(b"\n", 1)[0].rstrip(b"\r")
+    if b"\r" in line:
+        reason = "its lines end in a carriage return alone, as on old Macs"
+        raise Node2SeqError(title, reason, "Save it with the line ends of Windows or Unix")
     try:
         header = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -213,7 +229,7 @@ def _not_utf8(title: str, byte: int) -> Node2SeqError:
     return Node2SeqError(title, f"it is not UTF-8 text: it holds the byte 0x{byte:02x}", "Save it as UTF-8")
 
 
-def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqError:
+def _text_error(title: str, content: Path | bytes, separator: str, message: str) -> Node2SeqError:
     """Find out why a text file could not be read. Reading it again is slow, but only happens on errors."""
     text = content if isinstance(content, bytes) else content.read_bytes()
     try:
@@ -222,9 +238,21 @@ def _text_error(title: str, content: Path | bytes, message: str) -> Node2SeqErro
         return _not_utf8(title, text[error.start])
     if "more fields" in message:
         return Node2SeqError(
-            title, "a row has more cells than the header line", 'Correct the row, or quote cells: "a, b"'
+            title,
+            f"{_first_wide_row(text, separator)} has more cells than the header line",
+            'Correct the row, or quote cells: "a, b"',
         )
     return Node2SeqError(title, "its rows cannot be read", "Look for an unclosed quote, or another delimiter")
+
+
+def _first_wide_row(text: bytes, separator: str) -> str:
+    """Which row has more cells than the header line."""
+    rows = csv.reader(io.StringIO(text.decode("utf-8-sig"), newline=""), delimiter=separator)
+    try:
+        width = len(next(rows))
+        return next(f"row {row}" for row, cells in enumerate(rows, start=1) if len(cells) > width)
+    except (csv.Error, StopIteration):  # read otherwise here than by polars
+        return "a row"
 
 
 def _open_parquet(title: str, content: Path | bytes) -> LazyTable:
@@ -443,6 +471,7 @@ def as_text(series: pl.Series, title: str) -> pl.Series:
         return series.cast(pl.String)
     if kind.is_integer() or kind.is_decimal() or kind in (pl.Boolean, pl.Categorical, pl.Enum, pl.Null):
         return series.cast(pl.String)
-    raise Node2SeqError(
-        title, f"column {series.name!r} holds {kind}, neither text nor numbers", "Leave it out, or save text"
-    )
+    cure = "Leave it out, or save text"
+    if isinstance(kind, pl.List | pl.Array):
+        cure = "Leave it out, save a column for each number, or read it with `node2seq data convert`"
+    raise Node2SeqError(title, f"column {series.name!r} holds {kind}, neither text nor numbers", cure)

@@ -61,10 +61,12 @@ class ExplainedRun:
         return self.numbers[name]
 
     def label_names(self, node: int) -> list[str] | None:
-        """The class or the labels of a node as the graph has them; None where it is unlabelled."""
+        """The class, the labels or the number of a node as the graph has it; None where it is unlabelled."""
         y, names = self.explainer.y, self.explainer.class_names
-        if kind_of_labels(y) == REGRESSION or not bool(labelled(y[node : node + 1])[0]):
+        if not bool(labelled(y[node : node + 1])[0]):
             return None
+        if kind_of_labels(y) == REGRESSION:
+            return [f"{float(y[node]):.5g}"]
         numbers = y[node].nonzero().view(-1) if y.dim() > 1 else y[node : node + 1]
         return [str(number if names is None else names[number]) for number in numbers.tolist()]
 

@@ -69,7 +69,8 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
     metric = outcome.config.settings.metric
     unit = ", in %" if title_with_unit(metric).endswith("%") else ""
     lead = (
-        f"seed {outcome.config.seed} · {outcome.epochs} epochs in {outcome.seconds:.1f} s · "
+        f"seed {outcome.config.seed} · {outcome.epochs} epoch{'' if outcome.epochs == 1 else 's'} "
+        f"in {outcome.seconds:.1f} s · "
         f"weights of epoch {outcome.best_epoch}, chosen by validation {METRIC_TITLES[metric]}"
     )
     trained = {

@@ -157,12 +157,7 @@ class Session:
 
     Args:
         home: Where to resume: the folder of the run.
-        device: Where to train.
-        on_start: See :func:`train_run`.
-        on_epoch: See :func:`train_run`.
-        checkpoint_seconds: See :func:`train_run`.
-        processes: See :func:`train_run`.
-        on_batch: See :func:`train_run`.
+        device: Where to train; the others are those of :func:`train_run`.
     """
 
     alone: ClassVar[bool] = True
@@ -184,6 +179,7 @@ class Session:
         self.on_start, self.on_epoch, self.checkpoint_seconds = on_start, on_epoch, checkpoint_seconds
         self.folders: list[RunFolder] = []
         self._new_models: dict[Path, nn.Module] = {}
+        self._new_folders: list[Path] = []
         self._graph: RunGraph | None = None
         self._why_batches = self._too_large = ""
         self._watch: OrderWatch | None = None
@@ -202,10 +198,14 @@ class Session:
             if not self.processes.is_first and is_trained:
                 self._open_own_graph(runs[0][0], held, say, data)
             self.processes.share(lambda: None)  # wait until all have read it
-        except Node2SeqError:
-            for path in self._new_models:  # the run has not begun, so nothing is left of it
-                remove_unused(path, ["config.json", "split.json"])
+        except (Node2SeqError, KeyboardInterrupt):
+            self._leave_nothing()
             raise
+
+    def _leave_nothing(self) -> None:
+        """Remove the folders that were made here, of runs of which no epoch is trained."""
+        for path in self._new_folders:
+            remove_unused(path, ["config.json", "split.json"])
 
     def _open_own_graph(self, config: RunConfig, held: ExitStack, say: Say | None, data: Data | None) -> None:
         """Read the graph in a process that does not write: it has to be that of the first one."""
@@ -231,6 +231,7 @@ class Session:
             remove_leftovers(folder.path)
             if new is not None and not folder.exists:
                 _, split, self._new_models[folder.path], described = new
+                self._new_folders.append(folder.path)
                 folder.write_config(config, described, split)
             elif folder.failure is not None:
                 pass  # said in the end, when what can be trained is trained
@@ -328,6 +329,10 @@ class Session:
         """Train what is not finished, and return what all runs reached."""
         try:
             return self._train()
+        except KeyboardInterrupt as stop:
+            if self.alone and not isinstance(stop, Stopped):
+                self._leave_nothing()
+            raise
         except DiskFullError as error:
             cure = f"Free some space, then resume with `node2seq train --resume {self.home}`"
             raise Node2SeqError(error.given, error.reason, cure) from error
@@ -437,7 +442,7 @@ class Session:
         if state is not None:
             trainer.load_state_dict(state["fitter" if self.alone else "program"], state["seconds"])
         first = members[0]
-        if self.alone and self.processes.is_first:
+        if self.alone and self.processes.is_first and first.metrics_file.exists():
             # A killed process may have written more epochs than its last checkpoint knows, or half a line.
             first.write_epochs(trainer.runs[0].history)
         if self.on_start is not None:

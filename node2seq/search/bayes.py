@@ -141,7 +141,8 @@ class _OptunaStudy:
     def train(self, generation: Generation) -> None:
         """Train trials, and tell the sampler and other processes what became of them."""
         trial, settings = generation[0][0], self.settings
-        about = "the default" if trial.number == 0 else f"{len(generation)} settings"
+        about = f"{len(generation)} setting{'' if len(generation) == 1 else 's'}"
+        about = "the default" if trial.number == 0 else about
         self.evaluator.say(f"{trial.stage} of {settings.trials}: {about}, on {len(settings.seeds)} splits")
         asked = {trial.number: question for trial, question in generation}
 

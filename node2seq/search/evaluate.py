@@ -134,7 +134,8 @@ class Evaluator:
             if self.keep is not None:
                 self.keep(most_trusted(self.trials))
             self.say(
-                f"  group {number} of {len(programs)}: {len(runs)} runs in {took:.1f} s; "
+                f"  group {number} of {len(programs)}: {len(runs)} run{'' if len(runs) == 1 else 's'} "
+                f"in {took:.1f} s; "
                 f"{self.best_so_far()}; {self.budget.spent:.0f} s so far"
             )
 

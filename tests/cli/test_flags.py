@@ -37,6 +37,8 @@ def test_both_readers_read_the_same(verb: str, arguments: list[str], monkeypatch
     ("arguments", "message"),
     [
         (["--runs", "0"], "--runs=0: it is out of range. Give 1 or more."),
+        (["--budget-seconds", "-1"], "--budget-seconds=-1: it is out of range. Give 0 or more."),
+        (["--budget-seconds", "nan"], "--budget-seconds=nan: it is out of range. Give 0 or more."),
         (["--runs", "x"], "--runs='x': it should be a whole number. Give a value of that kind."),
     ],
 )

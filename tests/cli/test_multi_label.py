@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ def test_a_separator_gives_the_same_labels(cli, people):
     assert int((left < 0).all(1).sum()) == 5
     files = ("--edges", "edges.csv", "--nodes", "joined.csv", "--label", "topics", "--label-separator", ";")
     done = cli("train", *files, *QUICK, "--json", "--out", "run").json
+    told = " ".join(cli("train", *files, *QUICK, "--out", "shown").out.split())
+    assert re.search(r"micro-F1 of the same labels for all: \d+\.\d % (?!of)", told)
     assert done["metrics"]["test"]["micro_f1"] > done["micro_f1_of_the_same_labels"]["test"]
     checked = cli("data", "check", *files, "--json").json
     assert (checked["task"], checked["classes"], checked["labelled"]) == ("multi-label", 3, 145)

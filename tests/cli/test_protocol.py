@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_protocol import COMMIT, tiny_protocol
 
-from node2seq.cli.flags import ProtocolFlags
+from node2seq.cli.flags import ProtocolFlags, ReproduceFlags
 from node2seq.cli.protocol import protocol
+from node2seq.cli.reproduce import reproduce
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.rows import RowStore
 
@@ -45,6 +46,16 @@ def test_all_stages_stop_once_for_a_commit(tmp_path):
     page = (tmp_path / "evidence.md").read_bytes()
     assert call(tmp_path, "render")[0] == 0
     assert (tmp_path / "evidence.md").read_bytes() == page
+
+
+def test_a_folder_without_rows_replaces_no_page(tmp_path):
+    (tmp_path / "evidence.md").write_text("kept")
+    with pytest.raises(Node2SeqError, match=r"there is no chosen\.jsonl in it\. Run the stages"):
+        call(tmp_path / "typo", "render", docs=tmp_path)
+    with pytest.raises(Node2SeqError, match=r"there is no such file\. Train first"):
+        reproduce(ReproduceFlags(render_only=True, results=tmp_path / "typo", docs=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["evidence.md"]
+    assert (tmp_path / "evidence.md").read_text() == "kept"
 
 
 def test_the_plan_tells_the_budget(tmp_path):

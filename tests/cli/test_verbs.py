@@ -83,6 +83,8 @@ NO_TORCH = [
     (["data", "list"], "homophily"),
     (["train", "--edges", "nowhere.csv", "--nodes", "nowhere.csv", "--label", "x"], "there is no such file"),
     (["evaluate", "nowhere"], "there is no such run folder"),
+    (["explain", "nowhere", "--node", "3"], "there is no such run folder"),
+    (["explore", "nowhere"], "there is no such run folder"),
 ]
 
 

@@ -113,10 +113,18 @@ CASES = [
          "Leave it out: it is detected in each file.", delimiter=";",
          edges_name="edges.npz", edges=npz(source=np.zeros(1), target=np.ones(1)),
          nodes_name="nodes.npz", nodes=npz(id=np.arange(3), age=np.arange(3), label=np.arange(3))),
-    Case("a row with too many cells", "nodes.csv: a row has more cells than the header line. "
+    Case("a row with too many cells", "nodes.csv: row 5 has more cells than the header line. "
          'Correct the row, or quote cells: "a, b".', nodes=NODES + b"e,5,x,7\n"),
     Case("an unclosed quote", "nodes.csv: its rows cannot be read. Look for an unclosed quote, or another delimiter.",
          nodes=NODES + b'"e,5,x\n'),
+    Case("line ends of old Macs", "nodes.csv: its lines end in a carriage return alone, as on old Macs. "
+         "Save it with the line ends of Windows or Unix.", nodes=NODES.replace(b"\n", b"\r")),
+    Case("an infinite number to predict", "nodes.csv: column 'age': inf in row 12 is too large to compute with "
+         "in 32 bits. Correct it, or scale the column.", label="age",
+         nodes=b"id,age\na,.1\nb,.2\nc,.3\nd,.4\ne,.5\nf,.6\ng,.7\nh,.8\ni,.9\nj,1.1\nk,1.2\nl,inf\n"),
+    Case("a word among numbers to predict", "nodes.csv: column 'age': 'lots' in row 12 is not a number; the number "
+         "is to be predicted. Correct it, or give --task classification.", label="age",
+         nodes=b"id,age\na,.1\nb,.2\nc,.3\nd,.4\ne,.5\nf,.6\ng,.7\nh,.8\ni,.9\nj,1.1\nk,1.2\nl,lots\n"),
     Case("a column twice", "nodes.csv: column 'age' occurs more than once. Give each its own name.",
          nodes=NODES.replace(b"label", b"age")),
     # Columns.
@@ -167,7 +175,7 @@ CASES = [
     Case("an edge without an end", "edges.csv: row 4 has no id in column 'target'. Complete the row, or remove it.",
          edges=EDGES + b"a,\n"),
     Case("ids that are lists", "nodes.parquet: column 'id' holds List(Int64), neither text nor numbers. "
-         "Leave it out, or save text.", nodes_name="nodes.parquet", nodes=LISTS.getvalue(), label=None),
+         "Leave it out, save a column for each number, or read it with `node2seq data convert`.", nodes_name="nodes.parquet", nodes=LISTS.getvalue(), label=None),
     # Features.
     Case("a word among numbers", "nodes.csv: column 'age': 'old' in row 3 is not a number; most other cells are. "
          "Correct it, or say categorical=age (--categorical age).", nodes=NODES.replace(b"3", b"old")),

@@ -1,9 +1,9 @@
-"""Columns of numbers brought to one scale."""
+"""Columns of text read as numbers or categories, and numbers brought to one scale."""
 
 import numpy as np
 import pytest
 
-from node2seq.data.encoding import scale_of, standardize
+from node2seq.data.encoding import odd_categories, plain_numbers, scale_of, standardize
 from node2seq.data.labels import choose_task
 
 
@@ -44,6 +44,9 @@ def test_a_matrix_is_scaled_column_by_column():
         ([str(i % 40) for i in range(80)], "classification"),  # not many
         (["1000", "2000", "", "NA"] + [str(7 * i) for i in range(60)], "regression"),  # missing cells
         ([f"c{i}" for i in range(60)], "classification"),  # no numbers
+        (["inf"] + [f"{i / 7:.3f}" for i in range(60)], "regression"),  # the reader refuses the infinite one
+        (["lots"] + [f"{i / 7:.3f}" for i in range(60)], "regression"),  # and the word
+        (["7A"] + [str(100 + i) for i in range(60)], "classification"),  # codes
     ],
 )
 def test_a_label_column_of_many_numbers_is_one_of_numbers(labels: list[str], task: str):
@@ -52,3 +55,32 @@ def test_a_label_column_of_many_numbers_is_one_of_numbers(labels: list[str], tas
     notes: list[str] = []
     assert choose_task(polars.Series("price", labels), "nodes.csv", notes) == task
     assert len(notes) == (task == "regression")
+
+
+@pytest.mark.parametrize(
+    ("cells", "plain"),
+    [
+        (["0,125", "0,250", "1,500"], ["0.125", "0.250", "1.500"]),  # no group of thousands starts with 0
+        (["1,000", "2,500"], ["1000", "2500"]),
+        (["1.234", "0.567", "12,5"], ["1.234", "0.567", "12,5"]),  # points precede decimals: a slip
+        (["1.5", "12,5"], ["1.5", "12,5"]),
+        (["1.234", "12,5"], ["1234", "12.5"]),
+    ],
+)
+def test_a_comma_or_a_point_is_read_as_the_other_cells_say(cells: list[str], plain: list[str]):
+    import polars
+
+    assert plain_numbers(polars.Series("price", cells)).to_list() == plain
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{:02}.03.2024", "3/{}/24 10:30 PM", "{} Mar 2024", "{}.5 %", "${},000.00", "{},50 EUR", "({}.5)"],
+)
+def test_categories_that_look_like_dates_or_amounts_are_named(form: str):
+    cells = [form.format(day) for day in range(1, 25)]
+    (note,) = odd_categories("when", cells)
+    assert "column 'when' is read as 24 categories" in note
+    assert repr(cells[0]) in note
+    assert not odd_categories("when", cells[:9])
+    assert not odd_categories("when", [f"{cell} x" for cell in cells])

@@ -310,6 +310,17 @@ def test_columns_of_the_edges_that_are_not_used_are_named():
     assert data.report.notes[0] == "columns of the edges frame that are not used: 'since', 'kind'"
 
 
+@pytest.mark.parametrize("end", ["\n", "\n\n\n", "\r\n\r\n"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_empty_lines_at_the_end_are_no_rows(end, packed, files, tmp_path):
+    there = []
+    for name, text in (("edges", EDGES), ("nodes", NODES)):
+        there.append(tmp_path / f"more_{name}.csv{'.gz' if packed else ''}")
+        content = (text + end).encode()
+        there[-1].write_bytes(gzip.compress(content) if packed else content)
+    assert_same(read_graph(there[0], there[1], "label"), read_graph(files[0], files[1], "label"))
+
+
 def test_a_header_line_longer_than_the_first_look(tmp_path):
     names = [f"a column with a long name {number}" for number in range(4000)]
     rows = [f"{node}," + ",".join(["1"] * 4000) for node in "ab"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+import torch
 from asking import get
 from chromium import INSTALL, Chromium, find_chromium
 
@@ -110,6 +113,32 @@ def test_a_file_of_its_own(browser: Chromium, explained: ExplainedRun, tmp_path:
         file.as_uri()
     }
     assert not browser.errors
+
+
+@pytest.mark.slow
+def test_numbers_of_any_size_are_written_out(browser: Chromium, explained: ExplainedRun, tmp_path: Path):
+    shown = full_view(Viewer(explained), "8")
+    shown["run"]["class_names"] = []
+    shown["node"]["probabilities"] = [-2431.79]
+    shown["node"]["node"] |= {"label": None, "labels": ["2542.9"]}
+    for change, amount in zip(shown["changes"]["changes"], (-163.4, 116.2, 0.0123), strict=False):
+        change |= {"change": amount, "probabilities": [0.0]}
+    browser.look(390, 900, "light")
+    (tmp_path / "node.html").write_text(page_of(shown))
+    browser.open((tmp_path / "node.html").as_uri())
+    browser.wait(f"{ROWS}.length")
+    assert browser.run("document.getElementById('verdict').textContent") == (
+        "−2431.8 is predicted; in the files it is 2542.9"
+    )
+    effects = set(browser.run("[...document.querySelectorAll('.effect')].map(cell => cell.textContent)"))
+    assert {"−163", "+116", "+0.012"} <= effects
+    assert not browser.errors
+
+
+def test_the_label_of_a_node_is_its_number_in_regression():
+    explainer = SimpleNamespace(y=torch.tensor([2542.91, float("nan")]).double(), class_names=None)
+    run = cast(ExplainedRun, SimpleNamespace(explainer=explainer))
+    assert [ExplainedRun.label_names(run, node) for node in (0, 1)] == [["2542.9"], None]
 
 
 def test_the_same_walk_without_a_browser(server: str, explained: ExplainedRun):

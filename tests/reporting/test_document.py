@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+from chromium import INSTALL, Chromium, find_chromium
+
+from node2seq.reporting.charts import Curve, line_chart
 from node2seq.reporting.document import (
     Beside,
     Cards,
@@ -77,3 +81,40 @@ def test_latex_has_the_tables_of_a_page():
 
 def test_percent():
     assert (percent(0.8146), percent(0.8146, " %"), percent(None, " %")) == ("81.5", "81.5 %", "–")
+
+
+@pytest.mark.slow
+def test_nothing_is_cut_or_touches_in_a_browser(tmp_path):
+    if find_chromium() is None:
+        pytest.skip(f"Chromium is not installed. {INSTALL}")
+    cell = Shaded("person 276\na rather lo… · −4.33", 0.4, right=True)
+    lines = [["person 18\nclass a rather lo…, predicted a rather lo…", *[cell] * 8]]
+    figures = ["training", "480", "42.3", "37.9", "96.6", "2.5", "1.961"]
+    head = ["nodes", "number", "accuracy", "macro-F1", "ROC-AUC", "largest class", "loss"]
+    chart = line_chart("ROC-AUC", [Curve("a", [0.1, 1.0], [1, 5000])], 1, "{:.0%}".format)
+    page = to_html(
+        [
+            Section("Neighbours", [Grid(["node", *"12345678"], lines)]),
+            Section("Metrics", [Grid(head, [figures])]),
+            Section("Curves", [Chart(chart)]),
+            Beside(
+                [Section(f"{i}", pairs(dict.fromkeys("abcdefg"[: 7 - i], "1"))) for i in range(4)], "columns"
+            ),
+            Section("After", [Paragraph("x")]),
+        ]
+    )
+    (tmp_path / "page.html").write_text(page)
+    with Chromium(tmp_path / "profile") as browser:
+        for width in (1200, 390):
+            browser.look(width, 900, "light")
+            browser.open((tmp_path / "page.html").as_uri())
+            browser.wait("document.querySelectorAll('section').length === 8")
+            part = "document.querySelectorAll('section')[{}]"
+            name = part.format(0) + ".querySelector('tbody th')"
+            assert browser.run(f"{name}.getBoundingClientRect().height") <= 105
+            metrics = part.format(1) + ".querySelector('.wide')"
+            assert browser.run(f"{metrics}.scrollWidth - {metrics}.clientWidth") <= 0
+            assert browser.run("getComputedStyle(document.querySelector('svg')).overflow") == "visible"
+            bottoms = "Math.max(...[...document.querySelectorAll('.columns section')]"
+            bottoms += ".map(each => each.getBoundingClientRect().bottom))"
+            assert browser.run(f"{part.format(7)}.getBoundingClientRect().top - {bottoms}") >= 12

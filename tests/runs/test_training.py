@@ -39,6 +39,26 @@ def stop_after(epoch: int):
     return on_epoch
 
 
+def test_a_run_that_is_stopped_before_its_first_epoch_leaves_nothing(karate: RunConfig, tmp_path: Path):
+    def stop(*_) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(karate, tmp_path / "run", on_start=stop)
+    assert not (tmp_path / "run").exists()
+    train_run(karate, tmp_path / "run")
+
+
+def test_a_run_that_is_stopped_after_an_epoch_is_kept(karate: RunConfig, tmp_path: Path):
+    def stop(*_) -> None:
+        raise KeyboardInterrupt  # as by a second Ctrl-C, while the state is not saved
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(karate, tmp_path / "run", on_epoch=stop)
+    assert (tmp_path / "run" / "config.json").is_file()
+    train_run(karate, tmp_path / "run", resume=True)
+
+
 def test_a_run_is_the_same_as_fit(karate: RunConfig, finished: Path):
     data = load("karate")
     torch.manual_seed(3)

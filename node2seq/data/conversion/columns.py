@@ -21,6 +21,7 @@ from node2seq.data.encoding import (
     check_fill,
     decimal_comma,
     missing_cells,
+    odd_categories,
     plain_numbers,
     seconds_of,
 )
@@ -161,6 +162,8 @@ class _ColumnStatistics:
         self._fill(fill, 0.0)
         if len(names) < len(self.texts) and fill is None:  # words that stand for a missing cell
             raise column_error(self.title, self.name, "cells are missing", _FILL)
+        if not self.forced:
+            notes += odd_categories(self.name, names)
         fill = None if fill is None else "zero"
         return {"kind": "category", "name": self.name, "categories": names, "fill": fill}
 

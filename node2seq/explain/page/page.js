@@ -25,11 +25,14 @@ const percent = (value) => `${(100 * value).toFixed(1)} %`;
 const signed = (value) => (value < 0 ? "−" : "+") +
   (value !== 0 && Math.abs(value) < 5e-4 ? Math.abs(value).toExponential(0) : Math.abs(value).toFixed(3));
 const points = (value) => (Math.abs(value) < 5e-4 ? "0.0" : (value < 0 ? "−" : "+") + Math.abs(100 * value).toFixed(1));
+const minus = (text) => text.replace("-", "−");
+// A number to predict has any size: 0.012, 160.
+const amount = (value) => (value < 0 ? "−" : "+") + (Math.abs(value) >= 10 ? Math.abs(value).toFixed(0) : Math.abs(value).toPrecision(2));
 const hasClasses = () => run.class_names.length > 0;
 const hue = (number) => (number === null ? "" : ` c${number % COLOURS}`);
 const className = (number) => run.class_names[number] ?? String(number);
 // Long names that begin alike may differ at the end.
-const short = (name) => (name.length > 18 ? `${name.slice(0, 5)}…${name.slice(-7)}` : name);
+const short = (name) => (name.length > 24 ? `${name.slice(0, 11)}…${name.slice(-11)}` : name);
 
 function chip(label, predicted) {
   if (!hasClasses()) return make("span");
@@ -150,7 +153,7 @@ function drawHead() {
   // With several labels, the most probable one may be too improbable to be predicted.
   const several = node.labels !== null && node.label === null;
   byId("verdict").textContent = hasClasses() ? `${className(best)} is ${several ? "the most probable label" : "predicted"}; ${known}`
-    : `${probabilities[0].toPrecision(5)} is predicted`;
+    : `${minus(String(+probabilities[0].toPrecision(5)))} is predicted; ${known}`;
   const order = probabilities.map((_, number) => number).sort((a, b) => Math.max(probabilities[b], before[b]) - Math.max(probabilities[a], before[a]));
   const rows = hasClasses() ? order.slice(0, 8).map((number) => make("div", { class: `share${hue(number)}${number === best ? " best" : ""}` },
     make("span", { title: className(number) }, short(className(number))),
@@ -267,7 +270,7 @@ function stripRow(each, most) {
   const width = 50 * Math.abs(each.contribution) / most;
   const bar = make("i", { class: each.contribution < 0 ? "against" : "", style: each.contribution < 0
     ? { right: "50%", width: `${width}%` } : { left: "50%", width: `${width}%` } });
-  const effect = self || !each.can_switch || off ? "" : change === undefined ? "…" : hasClasses() ? points(change.change) : change.change.toPrecision(2);
+  const effect = self || !each.can_switch || off ? "" : change === undefined ? "…" : hasClasses() ? points(change.change) : amount(change.change);
   const told = change && hasClasses() ? run.class_names.map((name, number) => `${name} ${percent(change.probabilities[number])}`).join("\n") : null;
   const flips = change && hasClasses() && change.probabilities.indexOf(Math.max(...change.probabilities)) !== view.probabilities.indexOf(Math.max(...view.probabilities));
   const name = make("button", { type: "button", class: "row-name", disabled: self || Boolean(given), title: each.name,
@@ -278,7 +281,7 @@ function stripRow(each, most) {
     make("td", {}, each.position === null ? "–" : String(each.position + 1)),
     make("td", { class: "left" }, name, where ? make("small", { class: "sure" }, ` ${where}`) : null),
     hasClasses() ? make("td", { class: "left" }, chip(each.label, each.predicted)) : null,
-    make("td", { class: "spare" }, each.score === null ? "" : each.score.toPrecision(3)),
+    make("td", { class: "spare" }, each.score === null ? "" : minus(each.score.toPrecision(3))),
     make("td", { class: "left" }, make("span", { class: "meter" }, bar), make("span", { class: "number spare" }, signed(each.contribution))),
     make("td", { title: told, class: "effect" }, effect + (flips && effect ? ` → ${className(change.probabilities.indexOf(Math.max(...change.probabilities)))}` : "")),
     make("td", {}, each.can_switch ? make("input", { type: "checkbox", checked: !off, "aria-label": `${each.name} on`,
