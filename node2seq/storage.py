@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from filelock import FileLock, Timeout
 
 from node2seq.errors import Node2SeqError
+from node2seq.options import check_rules
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,6 +81,24 @@ def check_new_file(path: Path, *, force: bool) -> None:
         raise Node2SeqError(str(path), "its folder does not exist", "Create it first")
     if path.exists() and not force:
         raise Node2SeqError(str(path), "it exists", "Give another name, or --force to replace it")
+
+
+def check_tables(paths: Sequence[Path], *, force: bool) -> None:
+    """Refuse files that could not be written in the end, or that would be lost.
+
+    Args:
+        paths: The files to write.
+        force: Whether those that exist may be replaced.
+    """
+    for number, path in enumerate(paths):
+        is_known = path.suffix.lower() in (".csv", ".tsv", ".parquet")
+        is_new = path.resolve() not in [other.resolve() for other in paths[:number]]
+        ending = "its name has the ending of no format that can be written"
+        check_rules(
+            (is_known, str(path), ending, "End it in .csv, .tsv or .parquet"),
+            (is_new, str(path), "it is named for two tables", "Give each a file of its own"),
+        )
+        check_new_file(path, force=force)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

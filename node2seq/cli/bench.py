@@ -14,14 +14,11 @@ from node2seq.benchmarking.short import ShortBenchmark, short_benchmark
 from node2seq.cli.commands import make_table, print_line, print_table, step_teller
 from node2seq.cli.flags import BenchFlags
 from node2seq.environment import pick_device
-from node2seq.storage import check_new_file
 
 
 def bench(flags: BenchFlags) -> None:
     """Time the layer, show a table and write the rows."""
     file = flags.json_file
-    if file is not None:
-        check_new_file(file, force=flags.force)
     place = pick_device(flags.device)
     machine = Machine.here(place)
     found = short_benchmark(place, step_teller(quiet=False))

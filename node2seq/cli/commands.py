@@ -30,7 +30,6 @@ from node2seq.cli.flags import (
     EvaluateFlags,
     ExplainFlags,
     ExploreFlags,
-    FileFlags,
     InfoFlags,
     PredictFlags,
     ProtocolFlags,
@@ -174,7 +173,8 @@ class Command:
     def execute(self, flags: Any) -> int:
         """Run the verb; what ends it early becomes a sentence on stderr and an exit status."""
         try:
-            _check_paths(flags)
+            if not isinstance(flags, DataListFlags):
+                importlib.import_module("node2seq.cli.settings").check_flags(flags)
             module, _, name = self.function.partition(":")
             run: Callable[[Any], int | None] = getattr(
                 importlib.import_module(f"node2seq.cli.{module}"), name
@@ -296,24 +296,6 @@ COMMANDS = {
         ("node2seq data convert --edges edges.csv --nodes nodes.csv --label kind --out graph.store",),
     ),
 }
-
-
-def _check_paths(flags: Any) -> None:
-    """Refuse what is not there before anything is imported that takes a second.
-
-    What the verb itself would rather complain about is left to it.
-    """
-    with_run = EvaluateFlags | ExplainFlags | ExploreFlags | InfoFlags
-    page = getattr(flags, "html", None)
-    if isinstance(flags, with_run) and not (page or flags.run is None or flags.run.is_dir()):
-        raise Node2SeqError(str(flags.run), "there is no such run folder", "Check the path")
-    if isinstance(flags, TrainFlags) and flags.store is not None and not flags.store.is_dir():
-        raise Node2SeqError(str(flags.store), "there is no such store", "Check the path")
-    if isinstance(flags, FileFlags) and getattr(flags, "name", None) is None:
-        is_complete = flags.label is not None or isinstance(flags, DataCheckFlags | DataConvertFlags)
-        for path in (flags.edges, flags.nodes) if is_complete else ():
-            if path is not None and not path.exists():
-                raise Node2SeqError(str(path), "there is no such file", "Check the path")
 
 
 def main() -> None:

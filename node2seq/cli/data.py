@@ -26,7 +26,6 @@ from node2seq.data import (
 )
 from node2seq.data.convert import OnProgress, Progress, Request, convert
 from node2seq.data.graph import COUNTED, described_target, report_of
-from node2seq.data.interop import check_tables
 from node2seq.data.sources import Say
 from node2seq.options import number_or_word
 from node2seq.runs.graph import read_source
@@ -49,7 +48,6 @@ def fetch(flags: DataFetchFlags) -> None:
 
 def export(flags: DataExportFlags) -> None:
     """Write a data set as files."""
-    check_tables([flags.edges, flags.nodes], force=flags.force)  # before the work, not after it
     with _steps(quiet=False) as say:
         data = load(flags.name, root=flags.data_root, say=say)
     split = None if flags.seed is None else make_split(data, seed=flags.seed)

@@ -14,7 +14,7 @@ from node2seq.explain.page import page_of
 from node2seq.explain.run import ExplainedRun, open_run
 from node2seq.explain.view import Viewer, full_view
 from node2seq.reporting.document import percent
-from node2seq.storage import check_new_file, write_bytes
+from node2seq.storage import write_bytes
 
 # Of a class's name, beside six other columns.
 _WIDEST_CLASS = 16
@@ -22,8 +22,6 @@ _WIDEST_CLASS = 16
 
 def explain(flags: ExplainFlags) -> None:
     """Explain a node and show it."""
-    if flags.html is not None:
-        check_new_file(flags.html, force=flags.force)
     run = open_run(
         flags.run,
         device=flags.device,

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from node2seq.cli.commands import echo
 from node2seq.cli.flags import InfoFlags
+from node2seq.cli.names import BACKENDS, MODELS
 from node2seq.environment import (
     PACKAGES,
     describe,
@@ -22,13 +23,6 @@ from node2seq.environment import (
     package_versions,
     pick_device,
     source_commit,
-)
-
-# As node2seq.ops and node2seq.nn.models say, whose import takes more than a second; a test compares them.
-BACKENDS = ("reference", "eager", "native", "triton")
-MODELS = (
-    *("node2seq", "node2seq-plus", "gcn", "gat", "cheby", "sgc", "lgcn", "gcn*", "mlp", "gin"),
-    *("residual-node2seq", "residual-gcn", "residual-gat", "residual-sage", "residual-pna"),
 )
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from node2seq.cli import show
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import EvaluateFlags, PredictFlags
-from node2seq.data.interop import check_tables, write_table
+from node2seq.data.interop import write_table
 from node2seq.data.tabular import first_few, pl
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder
@@ -29,8 +29,6 @@ def evaluate(flags: EvaluateFlags) -> None:
 
 def predict(flags: PredictFlags) -> None:
     """Predict every node and write the tables."""
-    tables = [table for table in (flags.out, flags.embeddings) if table is not None]
-    check_tables(tables, force=flags.force)  # before the work, not after it
     prediction = predict_run(
         flags.run,
         edges=flags.edges,

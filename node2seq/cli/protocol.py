@@ -12,7 +12,6 @@ from node2seq.experiments.declaration import PROTOCOL, Protocol
 from node2seq.experiments.evidence_page import render
 from node2seq.experiments.rows import CHOSEN
 from node2seq.experiments.stages import Say
-from node2seq.options import check_choice
 from node2seq.storage import make_folder
 
 
@@ -24,7 +23,6 @@ def protocol(flags: ProtocolFlags, say: Say = echo, declared: Protocol = PROTOCO
         say: Prints a line.
         declared: The protocol.
     """
-    check_choice("stage", flags.stage, ("all", "plan", "pack", *stages.STAGES, "choose", "render"))
     if flags.stage == "plan":
         _tell_plan(declared, flags.folder, say)
     elif flags.stage == "pack":

@@ -1,27 +1,55 @@
-"""Recipe < config file < command line → one checked :class:`~node2seq.runs.RunConfig`."""
+"""Recipe < config file < command line → one checked :class:`~node2seq.runs.RunConfig`.
+
+Functions import what needs torch themselves: :func:`check_flags` answers without waiting for it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch_geometric.data import Data
-
-from node2seq.cli.flags import GraphFlags, TrainFlags
-from node2seq.data.sampler import check_fanout
+from node2seq.cli.flags import (
+    BenchFlags,
+    DataConvertFlags,
+    DataExportFlags,
+    DataFetchFlags,
+    ExplainFlags,
+    FileFlags,
+    PredictFlags,
+    ProtocolFlags,
+    ReproduceFlags,
+    TrainFlags,
+    TuneFlags,
+)
+from node2seq.cli.names import DRAWS, METRICS, MODELS, SAMPLERS, STAGES, TABLES
+from node2seq.data.datasets import RULES, check_name
+from node2seq.environment import LazyModule, is_launched
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_choice, check_rules, number_or_word, parse
-from node2seq.recipes import default_model, network_for, recipe_for
-from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
-from node2seq.runs.folder import RunConfig, Source
-from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
-from node2seq.train.batches import DEFAULT_BATCH_SIZE, hops_of_options
-from node2seq.train.metrics import METRIC_TITLES
-from node2seq.train.minibatch import fanout_for_store
-from node2seq.train.settings import BatchSettings, complete, current, option_types, parse_setting
+from node2seq.options import check_choice, check_rules, number_or_word, parse, suggestion
+from node2seq.runs.check import check_is_run
+from node2seq.storage import check_new_file, check_tables
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from node2seq import recipes
+    from node2seq.data import reading, tabular
+    from node2seq.data.reading import Source
+    from node2seq.recipes import choose
+    from node2seq.recipes.choose import GraphSizes
+    from node2seq.runs.folder import RunConfig
+    from node2seq.runs.recipe_file import RecipeFile
+    from node2seq.train import settings
+    from node2seq.train.settings import BatchSettings
+else:
+    choose = LazyModule("node2seq.recipes.choose")
+    reading = LazyModule("node2seq.data.reading")
+    recipes = LazyModule("node2seq.recipes")
+    settings = LazyModule("node2seq.train.settings")
+    tabular = LazyModule("node2seq.data.tabular")
 
 # The number of processes that may sample batches on any machine; more are allowed if there are more cores.
 _MOST_WORKERS = 16
@@ -42,26 +70,125 @@ _READING = (
 )
 
 
-def source_of(flags: GraphFlags) -> Source:
+def check_flags(flags: Any) -> None:
+    """Refuse what can be refused without torch, whose import takes seconds; the verb itself sees the rest."""
+    _check_names(flags)
+    _check_outputs(flags)
+    for flag, text in _assignments(flags):
+        name, equals, _ = (part.strip() for part in text.partition("="))
+        cure = f"Write {flag} setting=value"
+        check_rules(
+            (bool(equals), f"{flag} {text}", "there is no = in it", cure),
+            (bool(name), f"{flag} {text}", "no setting is named before the =", cure),
+        )
+    if (run := getattr(flags, "run", None)) is not None:
+        check_is_run(run)
+    # Of several processes the first alone speaks, and what a run or a file says is not known here.
+    if isinstance(flags, PredictFlags):
+        _check_files(flags.edges, flags.nodes)
+    elif not (getattr(flags, "resume", False) or is_launched(os.environ)):
+        _check_graph(flags)
+
+
+def _check_names(flags: Any) -> None:
+    """Refuse names that there are not."""
+    for name in ("model", "baseline"):
+        model = getattr(flags, name, None)
+        if model is not None and model not in MODELS:
+            raise Node2SeqError(f"model {model!r}", "there is no such model", suggestion(model, MODELS))
+    choices = {"metric": METRICS, "draw": DRAWS, "sampler": SAMPLERS, "rule": RULES}
+    if isinstance(flags, ProtocolFlags):
+        choices["stage"] = STAGES
+    for name, known in choices.items():
+        if getattr(flags, name, None) is not None:
+            check_choice(name, getattr(flags, name), known)
+    for table in flags.tables if isinstance(flags, ReproduceFlags) else ():
+        check_choice("table", table, TABLES)
+    if isinstance(flags, TuneFlags):
+        search_size(flags)
+    names = flags.names if isinstance(flags, DataFetchFlags) else ()
+    for name in (flags.name,) if isinstance(flags, DataExportFlags) else names:
+        check_name(name)
+
+
+def _check_outputs(flags: Any) -> None:
+    """Refuse files that could not be written in the end."""
+    if isinstance(flags, PredictFlags):
+        tables = [table for table in (flags.out, flags.embeddings) if table is not None]
+        check_tables(tables, force=flags.force)
+    elif isinstance(flags, DataExportFlags):
+        check_tables([flags.edges, flags.nodes], force=flags.force)
+    elif isinstance(flags, ExplainFlags | BenchFlags):
+        file = flags.html if isinstance(flags, ExplainFlags) else flags.json_file
+        if file is not None:
+            check_new_file(file, force=flags.force)
+
+
+def _assignments(flags: Any) -> Iterator[tuple[str, str]]:
+    """What is given as setting=value, and the flag."""
+    for field, flag in (("assignments", "--set"), ("fix", "--fix")):
+        for text in getattr(flags, field, ()):
+            yield flag, text
+
+
+def _check_files(*paths: Path | None) -> None:
+    """Refuse files that are not there, or are none."""
+    for path in paths:
+        if path is not None:
+            tabular.table_format(path)
+
+
+def _check_graph(flags: Any) -> None:
+    """Refuse a graph that is not there, and files without the columns that are named."""
+    if isinstance(flags, DataConvertFlags) and (flags.edges.is_dir() or flags.nodes.is_dir()):
+        return  # files in folders are opened one by one
+    if not isinstance(flags, FileFlags) or getattr(flags, "config", None) is not None:
+        return
+    source = checked(source_of(flags), labelled=isinstance(flags, TrainFlags | TuneFlags))
+    if source.name is not None:
+        check_name(source.name)
+    elif source.store is not None:
+        if not Path(source.store).is_dir():
+            raise Node2SeqError(source.store, "there is no such store", "Check the path")
+    else:
+        _check_files(*source.files)
+        reading.check_columns(source)
+
+
+def search_size(flags: TuneFlags) -> dict[str, Any]:
+    """What the flags say of the size of a search; refuses seeds that it may not see, and too few trials."""
+    from node2seq.search.settings import SearchSettings, parse_seeds
+
+    given: dict[str, Any] = {"seed": flags.seed}
+    for name in ("seeds", "final_seeds"):
+        if (text := getattr(flags, name)) is not None:
+            given[name] = parse_seeds(text)
+    if flags.finalists is not None:
+        given["finalists"] = flags.finalists
+    SearchSettings.in_proportion(flags.trials, **given)
+    return given
+
+
+def source_of(flags: FileFlags) -> Source:
     """The graph that the flags name, with the paths as they were given; it may name none or two."""
-    reading: dict[str, Any] = {}
+    how: dict[str, Any] = {}
     for name in _READING:
-        if given := getattr(flags, name):
-            reading[name] = list(given) if isinstance(given, tuple) else given
+        if given := getattr(flags, name, None):
+            how[name] = list(given) if isinstance(given, tuple) else given
     if flags.fill is not None:
-        reading["fill"] = number_or_word(flags.fill)
+        how["fill"] = number_or_word(flags.fill)
     for name in ("directed", "no_future_edges"):
-        if getattr(flags, name):
-            reading[name] = True
-    if flags.edge_features is not None:
-        reading["edge_features"] = [name.strip() for name in flags.edge_features.split(",")]
-    return Source(
-        name=flags.name,
-        root=_text(flags.data_root),
+        if getattr(flags, name, False):
+            how[name] = True
+    if (carried := getattr(flags, "edge_features", None)) is not None:
+        how["edge_features"] = [name.strip() for name in carried.split(",")]
+    return reading.Source(
+        name=getattr(flags, "name", None),
+        root=_text(getattr(flags, "data_root", None)),
         edges=_text(flags.edges),
         nodes=_text(flags.nodes),
         label=flags.label,
-        reading=reading,
+        reading=how,
         store=_text(getattr(flags, "store", None)),
     )
 
@@ -133,11 +260,13 @@ def checked(source: Source, *, labelled: bool = False) -> Source:
 
 def read_file(given: TrainFlags) -> RecipeFile:
     """Read the settings file that the flags name, if they name one."""
+    from node2seq.runs.recipe_file import RecipeFile, read_recipe_file
+
     if given.config is None:
         return RecipeFile()
 
     def default(source: Source) -> str:
-        return default_model(_override(source, source_of(given)).name)
+        return recipes.default_model(_override(source, source_of(given)).name)
 
     return read_recipe_file(given.config, given.model, default)
 
@@ -170,15 +299,17 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
         file: What the settings file says.
         data: The graph, if it was read: the defaults for the user's own graph depend on its sizes and labels.
     """
+    from node2seq.runs.folder import RunConfig
+
     source = graph_of(given, file)
     on_disk = source.store is not None
     seed = _first(given.seed, file.seed, 0)
     if seed < 0:
         raise Node2SeqError(f"seed={seed}", "a seed cannot be negative", "Give 0 or more")
     variant = _first(given.variant, file.variant, "paper")
-    usual_model = default_model(source.name) if variant == "paper" else "node2seq"
+    usual_model = recipes.default_model(source.name) if variant == "paper" else "node2seq"
     model = _first(given.model, file.model, usual_model)
-    model, _ = current(network_for(model, variant), file.options)
+    model, _ = settings.current(recipes.network_for(model, variant), file.options)
     common = {
         "source": source,
         "split_rule": file.split_rule,
@@ -187,23 +318,23 @@ def make_config(given: TrainFlags, file: RecipeFile, data: Data | None = None) -
     }
     flags: dict[str, Any] = {} if given.epochs is None else {"epochs": given.epochs}
     flags |= {"class_weights": True} if given.class_weights else {}
-    flags |= {} if given.metric is None else {"metric": checked_metric(given.metric)}
-    assigned = dict(parse_setting(model, text, "--set") for text in given.assignments)
+    flags |= {} if given.metric is None else {"metric": given.metric}
+    assigned = dict(settings.parse_setting(model, text, "--set") for text in given.assignments)
     normalize = {} if file.row_normalize is None else {"row_normalize": file.row_normalize}
     weights = given.class_weights or bool(file.settings.get("class_weights"))
-    usual = settings_for(data, class_weights=weights)
-    ordered = options_for_order(model, source.carried)
+    usual = choose.settings_for(data, class_weights=weights)
+    ordered = choose.options_for_order(model, source.carried)
     values = usual | ordered | file.options | file.settings | normalize | assigned | flags
     is_full = not on_disk and _first(given.batch_size, file.batches.batch_size) is None
     epochs = values.get("epochs") if is_full else None
-    sizes = replace(sizes_of(data, file.split_rule, seed), epochs=epochs)
+    sizes = replace(choose.sizes_of(data, file.split_rule, seed), epochs=epochs)
     own = _recipe(variant, model, source.name, sizes, values)
     # What is compared is chosen by the same metric.
     shared = usual | normalize | {"metric": own["settings"].metric} | flags
     batches = _batches(given, file, own, on_disk)
     baseline, compared = None, _first(given.baseline, file.baseline)
     if compared:
-        shared = options_for_order(compared, source.carried) | shared
+        shared = choose.options_for_order(compared, source.carried) | shared
         second = _recipe(variant, compared, source.name, sizes, shared)
         baseline = RunConfig(**common, **second, batches=_baseline_batches(batches, file, second))
     return RunConfig(**common, **own, baseline=baseline, batches=batches)
@@ -213,6 +344,10 @@ def _batches(
     given: TrainFlags, file: RecipeFile, run: Mapping[str, Any], on_disk: bool
 ) -> BatchSettings | None:
     """The mini-batches that flags or file or a graph on disk ask for."""
+    from node2seq.data.sampler import check_fanout
+    from node2seq.train.batches import DEFAULT_BATCH_SIZE
+    from node2seq.train.minibatch import fanout_for_store
+
     usual_size = DEFAULT_BATCH_SIZE if on_disk else None
     batch_size = _first(given.batch_size, file.batches.batch_size, usual_size)
     for name in ("fanout", "workers"):
@@ -241,7 +376,7 @@ def _batches(
             f"each is a process of its own, and this machine has {os.cpu_count()} cores",
             f"Give at most {most}",
         )
-    return BatchSettings(batch_size, fanout, workers, scale_lr)
+    return settings.BatchSettings(batch_size, fanout, workers, scale_lr)
 
 
 def _baseline_batches(
@@ -259,13 +394,9 @@ def _baseline_batches(
 
 def _hops(run: Mapping[str, Any]) -> int:
     """How many hops the network of a run reads."""
-    return hops_of_options(*complete(run["model"], run["options"], f"options of {run['model']}"))
+    from node2seq.train.batches import hops_of_options
 
-
-def checked_metric(name: str) -> str:
-    """Refuse a metric that there is not."""
-    check_choice("metric", name, METRIC_TITLES)
-    return name
+    return hops_of_options(*settings.complete(run["model"], run["options"], f"options of {run['model']}"))
 
 
 def _override(file: Source, flags: Source) -> Source:
@@ -280,8 +411,8 @@ def _recipe(
     variant: str, model: str, name: str | None, sizes: GraphSizes, values: dict[str, Any]
 ) -> dict[str, Any]:
     """What a run takes from the recipe of its model, with other values for some settings."""
-    known = option_types(model)
-    recipe = recipe_for(model, name, variant, sizes)
+    known = settings.option_types(model)
+    recipe = recipes.recipe_for(model, name, variant, sizes)
     # The recipe for any model may name an option that this one does not have.
     options = {key: value for key, value in recipe.options.items() if key in known}
     recipe = replace(recipe, options=options).updated(**values)

@@ -21,7 +21,7 @@ from node2seq.cli.show import Finished, OnEpoch
 from node2seq.data import NAMES
 from node2seq.environment import Processes, is_launched, this_process
 from node2seq.errors import Node2SeqError
-from node2seq.options import build, check_choice
+from node2seq.options import build
 from node2seq.reporting.run import write_report
 from node2seq.runs import series, training
 from node2seq.runs.folder import (
@@ -36,7 +36,7 @@ from node2seq.runs.folder import (
 from node2seq.runs.graph import read_source
 from node2seq.runs.training import RunStart
 from node2seq.storage import make_folder, read_json, remove_unused, write_json
-from node2seq.train.processes import DRAWS, SharedError, join
+from node2seq.train.processes import SharedError, join
 
 RUNS = Path("runs")
 SERIES_FILE = "series.json"
@@ -78,7 +78,6 @@ def train(flags: TrainFlags) -> int:
 
 def _processes(flags: TrainFlags) -> AbstractContextManager[Processes]:
     """Join the processes that a launcher started with this one, if one did."""
-    check_choice("draw", flags.draw, DRAWS)
     if is_launched(os.environ):
         return join(flags.timeout_seconds, flags.draw)
     return nullcontext(this_process())

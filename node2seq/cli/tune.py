@@ -12,21 +12,19 @@ from typing import Any
 
 from node2seq.cli.commands import echo, import_rich, step_teller
 from node2seq.cli.flags import TuneFlags
-from node2seq.cli.settings import checked, checked_metric, source_of, standardized, with_absolute_paths
+from node2seq.cli.settings import checked, search_size, source_of, standardized, with_absolute_paths
 from node2seq.environment import repeating
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_choice
 from node2seq.recipes import default_model
 from node2seq.search.bayes import Bayes, journal_files
 from node2seq.search.evaluate import Say, SearchProgress
 from node2seq.search.halving import Halving
 from node2seq.search.report import write_summary
 from node2seq.search.session import Request, SearchResult, run
-from node2seq.search.settings import SearchSettings, parse_seeds
+from node2seq.search.settings import SearchSettings
 from node2seq.search.trials import add_search
 from node2seq.storage import locked, make_folder, remove_unused
 
-SAMPLERS = ("bayes", "halving")
 # A log shows a line at least this often; the next one may take a moment more than promised.
 _LINE_SECONDS = 8.0
 
@@ -42,7 +40,7 @@ def tune(flags: TuneFlags) -> None:
         out=folder / "trials.jsonl",
         recipe=folder / "recipe.toml",
         model=model,
-        metric=None if flags.metric is None else checked_metric(flags.metric),
+        metric=flags.metric,
         space=flags.space,
         fix=flags.fix,
         start=flags.start,
@@ -84,21 +82,14 @@ def tune(flags: TuneFlags) -> None:
 
 
 def _plan(flags: TuneFlags) -> SearchSettings:
-    check_choice("sampler", flags.sampler, SAMPLERS)
     if flags.storage is not None and flags.sampler != "bayes":
         raise Node2SeqError(
             f"--storage with --sampler {flags.sampler}",
             "only optuna keeps its trials in a database",
             "Leave it out, or take --sampler bayes",
         )
-    given: dict[str, Any] = {"seed": flags.seed}
-    for name in ("seeds", "final_seeds"):
-        if (text := getattr(flags, name)) is not None:
-            given[name] = parse_seeds(text)
-    if flags.finalists is not None:
-        given["finalists"] = flags.finalists
     plan = Bayes if flags.sampler == "bayes" else Halving
-    return plan.in_proportion(flags.trials, **given)
+    return plan.in_proportion(flags.trials, **search_size(flags))
 
 
 @contextmanager

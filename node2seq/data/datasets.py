@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from node2seq.errors import Node2SeqError
+
 _PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 _GEOM_GCN = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn"
 # The commit that PyTorch Geometric reads the Wikipedia graphs from; later ones moved the files.
@@ -327,3 +329,15 @@ NAMES: dict[str, Column] = COLUMNS | {
     "pubmed": Column("pubmed", "fixed"),
     "karate": Column("karate", "60/20/20"),
 }
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is none of ``NAMES``."""
+    if name in BIPARTITE:
+        raise Node2SeqError(
+            f"data set {name!r}",
+            "it is bipartite: its nodes and their neighbours have different features",
+            f"Load it in Python with node2seq.data.load_{name.replace('-', '_')}()",
+        )
+    if name not in NAMES:
+        raise Node2SeqError(f"data set {name!r}", "no such name", f"Take one of {', '.join(NAMES)}")

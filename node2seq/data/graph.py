@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
 
 from node2seq.data.splits import CLASSIFICATION, REGRESSION, kind_of_labels, labelled
+from node2seq.environment import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch_geometric.data import Data
+else:
+    torch = LazyModule("torch")
 
 # Degrees 0, 1, 2, 3–4, 5–8, …, above 2¹⁵: fixed, so that a model fits a graph of any size.
 _BINS = 18
@@ -193,6 +198,8 @@ def carried_by(data: Data) -> dict[str, Tensor]:
 
 def bare(data: Data) -> Data:
     """A graph of what models read alone: features, edges with what they carry, and labels."""
+    from torch_geometric.data import Data
+
     return Data(x=data.x, edge_index=data.edge_index, y=data.y, **carried_by(data))
 
 
@@ -273,7 +280,7 @@ def summarise(data: Data) -> Summary:
     one_way = data.edge_index if directed else data.edge_index[:, source < target]
     component = torch.bincount(connected_components(one_way, n), minlength=1)
     features = 0 if data.x is None else data.x.size(1)
-    y = data.y if isinstance(data.y, Tensor) else torch.full((n,), -1)
+    y = data.y if isinstance(data.y, torch.Tensor) else torch.full((n,), -1)
     task = kind_of_labels(y)
     is_class = task == CLASSIFICATION
     counts = {} if task == REGRESSION else _class_counts(y, held.get("class_names"))

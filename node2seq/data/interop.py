@@ -27,8 +27,7 @@ from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, Split, kind_of_labels, labelled, masks_of
 from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_rules
-from node2seq.storage import check_new_file, write_bytes
+from node2seq.storage import check_tables, write_bytes
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -185,24 +184,6 @@ def write_graph(
     check_tables(paths, force=True)
     for frame, path in zip(to_frames(data, split), paths, strict=True):
         write_table(frame, path)
-
-
-def check_tables(paths: Sequence[Path], *, force: bool) -> None:
-    """Refuse files that could not be written in the end, or that would be lost.
-
-    Args:
-        paths: The files to write.
-        force: Whether those that exist may be replaced.
-    """
-    for number, path in enumerate(paths):
-        is_known = path.suffix.lower() in (".csv", ".tsv", ".parquet")
-        is_new = path.resolve() not in [other.resolve() for other in paths[:number]]
-        ending = "its name has the ending of no format that can be written"
-        check_rules(
-            (is_known, str(path), ending, "End it in .csv, .tsv or .parquet"),
-            (is_new, str(path), "it is named for two tables", "Give each a file of its own"),
-        )
-        check_new_file(path, force=force)
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from node2seq.data.encoding import LARGEST, NO_CATEGORY, as_numbers, plain_numbers
 from node2seq.data.splits import PARTS, labelled
 from node2seq.data.tabular import as_text, check_cells, first_few, given_text, pl, subject
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 #: The part of a split that each word stands for.
 PART_OF = {

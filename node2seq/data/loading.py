@@ -21,12 +21,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, subgraph
 
-from node2seq.data.datasets import BIPARTITE, DATASETS, NAMES
+from node2seq.data.datasets import DATASETS, NAMES, check_name
 from node2seq.data.graph import clean_edges, connected_components
 from node2seq.data.schema import schema_of_matrix
 from node2seq.data.sources import Say, find
 from node2seq.data.splits import PARTS
-from node2seq.errors import Node2SeqError
 
 
 def load(
@@ -57,14 +56,7 @@ def load(
         by source, then target, ``y`` int64 [N], ``name``, ``split_rule``, ``source``, ``schema``, and
         ``train_mask``, ``val_mask``, ``test_mask`` where the column's split is fixed.
     """
-    if name in BIPARTITE:
-        raise Node2SeqError(
-            f"data set {name!r}",
-            "it is bipartite: its nodes and their neighbours have different features",
-            f"Load it in Python with node2seq.data.load_{name.replace('-', '_')}()",
-        )
-    if name not in NAMES:
-        raise Node2SeqError(f"data set {name!r}", "no such name", f"Take one of {', '.join(NAMES)}")
+    check_name(name)
     column = NAMES[name]
     dataset = DATASETS[column.dataset]
     found = find(column.dataset, root=root, offline=offline, say=say)

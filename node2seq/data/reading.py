@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
 
 from node2seq.data.encoding import read_numbers
 from node2seq.data.graph import ReadReport, clean_valued_edges
@@ -25,6 +23,7 @@ from node2seq.data.schema import (
     id_column,
     if_there,
     make_schema,
+    node_columns,
     node_ids,
     read_features,
     read_nodes,
@@ -36,6 +35,7 @@ from node2seq.data.tabular import (
     check_delimiter,
     first_few,
     missing_column,
+    named_table,
     open_table,
     pl,
     subject,
@@ -43,8 +43,55 @@ from node2seq.data.tabular import (
     weight_column,
 )
 from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_rules, number_or_word
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch_geometric.data import Data
+else:
+    torch = LazyModule("torch")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph comes from: the name of a data set, or the user's own files.
+
+    Args:
+        name: What ``node2seq.data.load`` takes.
+        root: Folder with data sets in PyTorch Geometric's layout.
+        edges: File of edges.
+        nodes: File of nodes.
+        label: Column of ``nodes`` to predict.
+        reading: Further arguments of :func:`read_graph`.
+        store: Folder of a graph on disk, which ``node2seq data convert`` made.
+    """
+
+    name: str | None = None
+    root: str | None = None
+    edges: str | None = None
+    nodes: str | None = None
+    label: str | None = None
+    reading: dict[str, Any] = field(default_factory=dict)
+    store: str | None = None
+
+    @property
+    def title(self) -> str:
+        """A short name for folders and headings."""
+        return self.name or Path(self.nodes or self.edges or self.store or "graph").name.split(".")[0]
+
+    @property
+    def carried(self) -> list[str]:
+        """What its edges carry, as networks name it."""
+        names = {"edge_weight": "edge_weight", "edge_features": "edge_attr", "order_by": "edge_order"}
+        return [name for key, name in names.items() if self.reading.get(key)]
+
+    @property
+    def files(self) -> list[Path]:
+        """The user's own files."""
+        return [Path(file) for file in (self.edges, self.nodes) if file is not None]
 
 
 def read_graph(
@@ -85,11 +132,34 @@ def read_graph(
         edges carry them.
     """
     if edges is None:
-        raise Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
+        raise _no_edges()
     edge_table = open_table(edges, delimiter)
     node_table = None if nodes is None else open_table(nodes, delimiter)
     check_delimiter(delimiter, [table.separator for table in (edge_table, node_table) if table is not None])
     return build_graph(edge_table, node_table, _options(label, options), say)
+
+
+def check_columns(source: Source) -> None:
+    """Refuse files whose columns have other names than :func:`read_graph` would need.
+
+    Only the header lines are read, and neither torch nor polars is imported: Parquet and NPZ are left to it.
+    """
+    if source.edges is None:
+        raise _no_edges()
+    reading = dict(source.reading)
+    delimiter = reading.pop("delimiter", None)
+    options = _options(source.label, reading)
+    edges, nodes = (named_table(path, delimiter) for path in (source.edges, source.nodes))
+    if source.nodes is None:
+        _check_without_nodes(options, None)
+    if edges is not None:
+        _edge_columns(edges, options, {}, [])
+    if nodes is not None:
+        node_columns(nodes, options, None, [])
+
+
+def _no_edges() -> Node2SeqError:
+    return Node2SeqError("no file of edges", "a graph needs one", "Give it with edges=FILE (--edges FILE)")
 
 
 def from_frames(edges: Any, nodes: Any = None, label: str | None = None, **options: Any) -> Data:
@@ -117,12 +187,9 @@ def build_graph(
     if schema is not None:
         options = as_in_training(options, schema)
     known: dict[str, Any] = schema or {"columns": {}, "class_names": []}
-    ends = (
-        getattr(options, end) or if_there(known["columns"].get(end), edges) for end in ("source", "target")
-    )
-    source, target = edge_ends(edges, *ends)
-    carried = _carried_columns(edges, (source, target), options)
-    notes = _unused_columns(edges, (source, target, *carried))
+    notes: list[str] = []
+    source, target, *carried = _edge_columns(edges, options, known["columns"], notes)
+    notes += _unused_columns(edges, (source, target, *carried))
     warnings: list[str] = []
     read = None
     if nodes is not None:
@@ -140,6 +207,8 @@ def build_graph(
         notes += order.notes
     directed, values = bool(options.directed), _edge_values(edges, options, order)
     edge_index, values, counts = clean_valued_edges(numbers, values, len(ids), directed=directed)
+    from torch_geometric.data import Data
+
     data = Data(edge_index=edge_index, num_nodes=len(ids), **values)
     if order is not None:
         describe_order(data, options.order_by, notes, warnings)
@@ -163,6 +232,16 @@ def build_graph(
     described = {} if read is None else describe_columns(read, encoding, nodes, labels)
     data.report = ReadReport(counts, notes, warnings, described)
     return data
+
+
+def _edge_columns(
+    edges: LazyTable, options: ReadOptions, trained: dict[str, Any], notes: list[str]
+) -> list[str]:
+    """The columns of the edges' two ends, and of what edges carry."""
+    source = options.source or if_there(trained.get("source"), edges)
+    target = options.target or if_there(trained.get("target"), edges)
+    found = edge_ends(edges, source, target, notes)
+    return [*found, *_carried_columns(edges, found, options)]
 
 
 def _unused_columns(edges: LazyTable, used: Sequence[str]) -> list[str]:

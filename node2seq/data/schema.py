@@ -8,10 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from node2seq.data.encoding import Encoding, choose_encoding, described_columns, encode, encoded_columns
 from node2seq.data.graph import STRUCTURAL, structural_features
@@ -28,8 +25,15 @@ from node2seq.data.tabular import (
     quoted,
     subject,
 )
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice, check_rules
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 _SCHEMA_FORMAT = 1
 # Where more columns are not used, they are described together.
@@ -271,7 +275,7 @@ def if_there(name: str | None, table: LazyTable) -> str | None:
     return name if name in table.names else None
 
 
-def edge_ends(edges: LazyTable, source: str | None, target: str | None) -> tuple[str, str]:
+def edge_ends(edges: LazyTable, source: str | None, target: str | None, notes: list[str]) -> tuple[str, str]:
     """The columns of the edges' two ends: those given, or those with usual names."""
     found = find_column(edges, "source", source), find_column(edges, "target", target)
     if found[0] == found[1]:
@@ -310,10 +314,21 @@ def feature_columns(
     return [name for name in chosen if name not in {*roles, *ignore}]
 
 
-def read_nodes(
+@dataclass(frozen=True)
+class NodeColumns:
+    """Which columns of a nodes table hold the id, label, split, time and features."""
+
+    id: str
+    labels: list[str]
+    time: str | None
+    roles: list[str]
+    features: list[str]
+
+
+def node_columns(
     table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None, notes: list[str]
-) -> NodeTable:
-    """Check the names of the nodes' columns, and read those that are used."""
+) -> NodeColumns:
+    """Check the names of the nodes' columns; nothing is read."""
     own = {} if schema is None else schema["columns"]
     node_id = find_column(table, "id", options.id or if_there(own.get("id"), table))
     labels = _label_columns(table, options, schema)
@@ -345,17 +360,25 @@ def read_nodes(
         unused = sorted(there - {*features, *roles})
         if unused:
             notes.append(f"columns of {table.title} not used in training are ignored: {first_few(unused)}")
-    frame = table.read([*roles, *features])
+    return NodeColumns(node_id, labels, time, roles, features)
+
+
+def read_nodes(
+    table: LazyTable, options: ReadOptions, schema: dict[str, Any] | None, notes: list[str]
+) -> NodeTable:
+    """Read the columns of the nodes that are used."""
+    chosen = node_columns(table, options, schema, notes)
+    frame = table.read([*chosen.roles, *chosen.features])
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
-    if schema is None and options.split is None and time is None:
+    if schema is None and options.split is None and chosen.time is None:
         notes += [
             f"column {name!r} holds the parts of a split and is read as a feature; to split by it, give "
             f"--split {name}"
-            for name in features
+            for name in chosen.features
             if _is_split(frame[name])
         ]
-    return NodeTable(table.title, frame, node_id, labels, options.split, time)
+    return NodeTable(table.title, frame, chosen.id, chosen.labels, options.split, chosen.time)
 
 
 def _is_split(column: pl.Series) -> bool:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
 
 from node2seq.data.datasets import NAMES, RULES
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch_geometric.data import Data
+else:
+    torch = LazyModule("torch")
 
 #: The parts of a split.
 PARTS = ("train", "val", "test")
@@ -68,12 +74,12 @@ def make_split(data: Data | Tensor, rule: str | None = None, seed: int = 0) -> S
             loaded set, else the graph's masks where it has them, else ``"60/20/20"``.
         seed (int): Which split of that rule; ``"fixed"`` has only one.
     """
-    y = data if isinstance(data, Tensor) else data.y
-    masks = None if isinstance(data, Tensor) else masks_of(data)
-    if not isinstance(y, Tensor):
+    y = data if isinstance(data, torch.Tensor) else data.y
+    masks = None if isinstance(data, torch.Tensor) else masks_of(data)
+    if not isinstance(y, torch.Tensor):
         raise Node2SeqError("the graph", "it has no labels `y`", "Give a label column, or set data.y")
     if rule is None:
-        own = None if isinstance(data, Tensor) else data.to_dict().get("split_rule")
+        own = None if isinstance(data, torch.Tensor) else data.to_dict().get("split_rule")
         rule = own or ("60/20/20" if masks is None else "fixed")
     rule = NAMES[rule].rule if rule in NAMES else rule
     if rule not in RULES:

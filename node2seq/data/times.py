@@ -8,17 +8,22 @@ stays what it is: a year, a count, Unix seconds or milliseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
 
 from node2seq.data.graph import carried_by
 from node2seq.data.splits import PARTS, split_in_order
 from node2seq.data.tabular import check_cells, column_error, first_few, given_text, pl
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch_geometric.data import Data
+else:
+    torch = LazyModule("torch")
 
 Kind = Literal["date", "number"]
 _ISO = (

@@ -26,9 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from node2seq.data import Split
+from node2seq.data.reading import Source
 from node2seq.data.splits import PARTS
 from node2seq.errors import Node2SeqError
 from node2seq.options import build
+from node2seq.runs.check import check_is_run
 from node2seq.storage import (
     LOCK_FILES,
     read_json,
@@ -44,45 +46,6 @@ from node2seq.train.settings import BatchSettings, TrainSettings, check_carried,
 from node2seq.train.task import Classification, MultiLabel, Task, task_from
 
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a graph comes from: the name of a data set, or the user's own files.
-
-    Args:
-        name: What ``node2seq.data.load`` takes.
-        root: Folder with data sets in PyTorch Geometric's layout.
-        edges: File of edges.
-        nodes: File of nodes.
-        label: Column of ``nodes`` to predict.
-        reading: Further arguments of ``node2seq.data.read_graph``.
-        store: Folder of a graph on disk, which ``node2seq data convert`` made.
-    """
-
-    name: str | None = None
-    root: str | None = None
-    edges: str | None = None
-    nodes: str | None = None
-    label: str | None = None
-    reading: dict[str, Any] = field(default_factory=dict)
-    store: str | None = None
-
-    @property
-    def title(self) -> str:
-        """A short name for folders and headings."""
-        return self.name or Path(self.nodes or self.edges or self.store or "graph").name.split(".")[0]
-
-    @property
-    def carried(self) -> list[str]:
-        """What its edges carry, as networks name it."""
-        names = {"edge_weight": "edge_weight", "edge_features": "edge_attr", "order_by": "edge_order"}
-        return [name for key, name in names.items() if self.reading.get(key)]
-
-    @property
-    def files(self) -> list[Path]:
-        """The user's own files."""
-        return [Path(file) for file in (self.edges, self.nodes) if file is not None]
 
 
 @dataclass(frozen=True)
@@ -224,14 +187,7 @@ class RunFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The content of config.json, known to be of a format we understand."""
-        if not self.path.is_dir():
-            raise Node2SeqError(str(self.path), "there is no such run folder", "Check the path")
-        if not self.config_file.is_file():
-            raise Node2SeqError(
-                str(self.path),
-                "it has no config.json, so it is not a run folder",
-                "Give a folder that `node2seq train` made",
-            )
+        check_is_run(self.path)
         config = read_json(self.config_file)
         check_format(config, self.config_file)
         for part in ("model", "graph", "run", "environment"):

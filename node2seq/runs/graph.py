@@ -25,11 +25,12 @@ from node2seq.data import (
 )
 from node2seq.data.encoding import has_missing_words
 from node2seq.data.graph import bare, carried_by, report_of, tensors_of
+from node2seq.data.reading import Source
 from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION, kind_of_labels, labelled
 from node2seq.data.store import StoredGraph
 from node2seq.errors import Node2SeqError
-from node2seq.runs.folder import RunConfig, RunFolder, Source
+from node2seq.runs.folder import RunConfig, RunFolder
 from node2seq.storage import sha256_file, sha256_tensors
 from node2seq.train.task import Task
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from node2seq.data.reading import Source
 from node2seq.errors import Node2SeqError
 from node2seq.options import build, check_values
-from node2seq.runs.folder import Source
 from node2seq.storage import read_errors
 from node2seq.train.settings import TRAINING_TYPES, Recipe, current, option_types, settings_of
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from node2seq.data import RULES
+from node2seq.data.reading import Source
 from node2seq.environment import make_deterministic, pick_device, stop_requests, threads_for
 from node2seq.errors import Node2SeqError
 from node2seq.options import check_choice, suggestion
 from node2seq.recipes import RECIPES, Recipe, family_of, network_for, recipe_for
 from node2seq.recipes.choose import GraphSizes, options_for_order, settings_for, sizes_of
-from node2seq.runs.folder import Source
 from node2seq.runs.graph import RunGraph, open_graph
 from node2seq.runs.recipe_file import read_recipe_file, write_recipe
 from node2seq.search.bayes import Bayes, search_with_optuna

@@ -11,6 +11,7 @@ from tiny_protocol import COMMIT, tiny_protocol
 from node2seq.cli.flags import ProtocolFlags, ReproduceFlags
 from node2seq.cli.protocol import protocol
 from node2seq.cli.reproduce import reproduce
+from node2seq.cli.settings import check_flags
 from node2seq.errors import Node2SeqError
 from node2seq.experiments.rows import RowStore
 
@@ -74,4 +75,4 @@ def test_graphs_are_packed_for_another_machine(tmp_path):
 
 def test_an_unknown_stage_is_named(tmp_path):
     with pytest.raises(Node2SeqError, match="stage='test'"):
-        call(tmp_path, "test")
+        check_flags(ProtocolFlags(stage="test"))

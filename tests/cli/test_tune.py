@@ -16,6 +16,7 @@ import pytest
 
 from node2seq.cli import tune
 from node2seq.cli.commands import COMMANDS
+from node2seq.cli.names import SAMPLERS
 from node2seq.data import load, make_split, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
@@ -50,7 +51,7 @@ def test_examples(cli, real_data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", tune.SAMPLERS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_recipe_trains_again_as_it_was_tried(cli, real_data, sampler, monkeypatch):
     real_data("cornell", load)
     together: list[list[Training]] = []

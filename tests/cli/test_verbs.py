@@ -9,7 +9,11 @@ import polars
 import pytest
 
 from node2seq import MODELS, ops
-from node2seq.cli import info
+from node2seq.cli import names
+from node2seq.experiments.paper import TABLES
+from node2seq.experiments.stages import STAGES
+from node2seq.train.metrics import METRIC_TITLES
+from node2seq.train.processes import DRAWS
 
 QUICK = ("--epochs", "3", "--set", "hidden_channels=8")
 
@@ -77,20 +81,70 @@ def test_help_imports_no_torch():
     assert done.stdout == "False\n", done.stderr
 
 
+FILES = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind")
 NO_TORCH = [
     (["--version"], "node2seq 0."),
     (["info"], "backends"),
     (["data", "list"], "homophily"),
+    (["train"], "the graph: it is missing"),
+    (["train", "nope"], "data set 'nope': no such name"),
     (["train", "--edges", "nowhere.csv", "--nodes", "nowhere.csv", "--label", "x"], "there is no such file"),
+    (["train", *FILES, "--label", "sort"], "it has no column 'sort'"),
+    (["train", *FILES, "--source", "start"], "it has no column 'start'"),
+    (["train", *FILES, "--order-by", "time"], "it has no column 'time'"),
+    (["train", *FILES, "--edge-weight", "source"], "it holds an end of each edge"),
+    (["train", *FILES, "--feature", "hight"], "perhaps 'height' was meant"),
+    (["train", *FILES, "--ignore", "kind"], "it is the column of the id, the label or the split"),
+    (["train", *FILES, "--task", "sorting"], "task='sorting': there is no such choice"),
+    (["train", *FILES, "--delimiter", ";;"], "it must be a single character"),
+    (["train", "--edges", "names.csv", *FILES[2:]], "it has no column 'source'"),
+    (["train", "karate", "--model", "node2vec"], "model 'node2vec': there is no such model"),
+    (["train", "karate", "--baseline", "gnc"], "model 'gnc': there is no such model"),
+    (["train", "karate", "--metric", "luck"], "metric='luck': there is no such choice"),
+    (["train", "karate", "--draw", "all"], "draw='all': there is no such choice"),
+    (["train", "karate", "--set", "lr"], "--set lr: there is no = in it"),
+    (["train", "karate", "--set", "=5"], "--set =5: no setting is named before the ="),
+    (["train", "--store", "nowhere"], "nowhere: there is no such store"),
+    (["tune", "nope"], "data set 'nope': no such name"),
+    (["tune", *FILES, "--label", "sort"], "it has no column 'sort'"),
+    (["tune", "karate", "--sampler", "dice"], "sampler='dice': there is no such choice"),
+    (["tune", "karate", "--rule", "odd"], "rule='odd': there is no such choice"),
+    (["tune", "karate", "--seeds", "1-4"], "seed 1: seeds below 100 are kept"),
+    (["tune", "karate", "--trials", "1"], "trials=1: too few"),
+    (["tune", "karate", "--fix", "lr"], "--fix lr: there is no = in it"),
     (["evaluate", "nowhere"], "there is no such run folder"),
+    (["evaluate", "empty"], "it has no config.json, so it is not a run folder"),
+    (["predict", "nowhere", "--out", "p.csv"], "there is no such run folder"),
+    (["predict", "nowhere", "--out", "p.doc"], "the ending of no format that can be written"),
+    (["predict", "run", "--out", "p.csv", "--edges", "nowhere.csv"], "nowhere.csv: there is no such file"),
     (["explain", "nowhere", "--node", "3"], "there is no such run folder"),
+    (["explain", "empty", "--node", "3"], "it has no config.json, so it is not a run folder"),
+    (["explain", "run", "--node", "3", "--html", "nodes.csv"], "nodes.csv: it exists"),
     (["explore", "nowhere"], "there is no such run folder"),
+    (["explore", "empty"], "it has no config.json, so it is not a run folder"),
+    (["info", "empty"], "it has no config.json, so it is not a run folder"),
+    (["info", "--model", "gcm"], "model 'gcm': there is no such model"),
+    (["bench", "--json", "nodes.csv"], "nodes.csv: it exists"),
+    (["protocol", "nope"], "stage='nope': there is no such choice"),
+    (["reproduce", "9"], "table='9': there is no such choice"),
+    (["data", "fetch", "nope"], "data set 'nope': no such name"),
+    (["data", "export", "nope", "--edges", "e.csv", "--nodes", "n.csv"], "data set 'nope': no such name"),
+    (["data", "export", "karate", "--edges", "e.csv", "--nodes", "nodes.csv"], "nodes.csv: it exists"),
+    (["data", "check", *FILES, "--label", "sort"], "it has no column 'sort'"),
+    (["data", "convert", *FILES, "--label", "sort", "--out", "store"], "it has no column 'sort'"),
 ]
 
 
-def test_what_needs_no_torch_does_not_wait_for_it():
+def test_what_needs_no_torch_does_not_wait_for_it(tmp_path: Path):
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
+    (tmp_path / "names.csv").write_text("one,other,both\n1,2,3\n")
+    (tmp_path / "nodes.csv").write_text("id,kind,height\n1,a,2\n2,b,3\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
     code = f"""
-import contextlib, io, sys
+import contextlib, io, os, sys
+os.chdir({str(tmp_path)!r})
 from node2seq import environment
 from node2seq.cli.commands import make_app
 environment.has_gpu_driver = lambda: False
@@ -107,9 +161,13 @@ print("all")
     assert done.stdout == "all\n", done.stderr
 
 
-def test_info_names_what_there_is():
-    assert (*info.BACKENDS,) == ops.BACKEND_NAMES[1:]
-    assert (*info.MODELS,) == (*MODELS,)
+def test_names_of_flags_are_those_of_the_modules_that_define_them():
+    assert ops.BACKEND_NAMES[1:] == names.BACKENDS
+    assert (*MODELS,) == names.MODELS
+    assert (*METRIC_TITLES,) == names.METRICS
+    assert names.DRAWS == DRAWS
+    assert sorted(names.STAGES) == sorted(["all", "plan", "pack", "choose", "render", *STAGES])
+    assert ("1", *TABLES) == names.TABLES
 
 
 def test_python_m_works():

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from node2seq.data.tabular import LazyTable, pl, table_format, text_columns
+from node2seq.data.tabular import LazyTable, pl, table_format, text_columns, unread
 from node2seq.environment import repeating
 from node2seq.errors import Node2SeqError
 from node2seq.storage import DiskFullError, replacing_path
@@ -56,7 +56,7 @@ class Table:
     @property
     def named(self) -> LazyTable:
         """The names of its columns, for the functions that look for one; it cannot be read."""
-        return LazyTable(self.title, list(self.types), _not_read)
+        return LazyTable(self.title, list(self.types), unread)
 
     @property
     def sql(self) -> str:
@@ -94,10 +94,6 @@ class Table:
             return f"CASE WHEN isnan({column}) THEN NULL ELSE {text} END"
         text = column if kind == "VARCHAR" else f"{column}::VARCHAR"
         return f"nullif(trim({text}, ' ' || chr(9) || chr(13)), '')"
-
-
-def _not_read(_: Sequence[str]) -> pl.DataFrame:
-    raise NotImplementedError
 
 
 def literal(text: str) -> str:

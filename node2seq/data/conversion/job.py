@@ -113,7 +113,7 @@ class Job:
             check_delimiter(request.delimiter, [self.nodes.separator, self.edges.separator])
             self.copies = self.nodes.kind != "Parquet" or _has_large_groups(engine, self.nodes)
         named = self.edges.named
-        self.source, self.target = edge_ends(named, request.source, request.target)
+        self.source, self.target = edge_ends(named, request.source, request.target, self.notes)
         if (weight := weight_column(named)) is not None:
             self.notes.append(f"column {weight!r} of {named.title} is ignored: a store keeps no edge weights")
         named = self.nodes.named
