@@ -19,7 +19,6 @@ from node2seq.data.schema import (
     as_in_training,
     check_schema,
     describe_columns,
-    edge_ends,
     id_column,
     if_there,
     make_schema,
@@ -33,6 +32,7 @@ from node2seq.data.splits import CLASSIFICATION
 from node2seq.data.tabular import (
     LazyTable,
     check_delimiter,
+    find_column,
     first_few,
     missing_column,
     named_table,
@@ -40,6 +40,7 @@ from node2seq.data.tabular import (
     pl,
     subject,
     table_of,
+    usual_column,
     weight_column,
 )
 from node2seq.data.times import Times, check_future, describe_order, read_times, split_by_time
@@ -242,6 +243,31 @@ def _edge_columns(
     target = options.target or if_there(trained.get("target"), edges)
     found = edge_ends(edges, source, target, notes)
     return [*found, *_carried_columns(edges, found, options)]
+
+
+def edge_ends(edges: LazyTable, source: str | None, target: str | None, notes: list[str]) -> tuple[str, str]:
+    """The columns of the edges' two ends: those given, those with usual names, or the only two there are."""
+    given = {"source": source, "target": target}
+    found = {end: name or usual_column(edges, end) for end, name in given.items()}
+    others = [name for name in edges.names if name not in found.values()]
+    if len(edges.names) == 2 and len(others) == [*found.values()].count(None) and _may_be_ends(edges):
+        found |= zip([end for end, name in found.items() if name is None], others, strict=True)
+        if others:
+            one, other = (repr(found[end]) for end in given)
+            words = f"{edges.title} has two columns: {one} is taken as the source and {other} as the target"
+            notes.append(f"{words} of each edge; --source and --target say otherwise")
+    chosen = find_column(edges, "source", found["source"]), find_column(edges, "target", found["target"])
+    if chosen[0] == chosen[1]:
+        raise Node2SeqError(
+            edges.title, f"{chosen[0]!r} is named as source and as target", "Name two columns"
+        )
+    return chosen
+
+
+def _may_be_ends(edges: LazyTable) -> bool:
+    """Whether two columns of any names may be the ends: no weights, and no first edge in place of names."""
+    numbers = [name for name in edges.names if not isinstance(number_or_word(name), str)]
+    return weight_column(edges) is None and not numbers
 
 
 def _unused_columns(edges: LazyTable, used: Sequence[str]) -> list[str]:

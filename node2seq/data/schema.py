@@ -275,14 +275,6 @@ def if_there(name: str | None, table: LazyTable) -> str | None:
     return name if name in table.names else None
 
 
-def edge_ends(edges: LazyTable, source: str | None, target: str | None, notes: list[str]) -> tuple[str, str]:
-    """The columns of the edges' two ends: those given, or those with usual names."""
-    found = find_column(edges, "source", source), find_column(edges, "target", target)
-    if found[0] == found[1]:
-        raise Node2SeqError(edges.title, f"{found[0]!r} is named as source and as target", "Name two columns")
-    return found
-
-
 def check_roles(table: LazyTable, *roles: tuple[str, str | None]) -> list[str]:
     """The columns that are no features; refuses those that the table does not have, and one in two roles."""
     for role, name in roles:

@@ -110,6 +110,9 @@ def table_format(path: Path) -> str:
     if suffixes and suffixes[-1] in (".gz", ".gzip"):
         suffixes.pop()
     kind = _FORMATS.get(suffixes[-1] if suffixes else "")
+    if str(path) == "-" or path.is_fifo() or path.is_char_device() or path.is_socket():
+        reason = "standard input and pipes are not read, since a graph is read more than once"
+        raise Node2SeqError(str(path), reason, "Save it as a file, and give its name")
     if not path.exists():
         raise Node2SeqError(str(path), "there is no such file", "Check the path")
     if path.is_dir():
@@ -378,18 +381,25 @@ def find_column(table: LazyTable, role: str, given: str | None) -> str:
     """The column for ``role``: the given one, otherwise the one with a usual name for that role."""
     if given is not None and given in table.names:
         return given
-    if given is None or given == _USUAL_NAMES[role][0]:
-        for usual in _USUAL_NAMES[role]:
-            found = [name for name in table.names if normalized_name(name) == usual]
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise Node2SeqError(
-                    table.title,
-                    f"columns {quoted(found)} could each be the {role}",
-                    f"Say which with {role}=NAME (--{role} NAME)",
-                )
-    raise missing_column(table, role, given or _USUAL_NAMES[role][0])
+    usual = usual_column(table, role) if given in (None, _USUAL_NAMES[role][0]) else None
+    if usual is None:
+        raise missing_column(table, role, given or _USUAL_NAMES[role][0])
+    return usual
+
+
+def usual_column(table: LazyTable, role: str) -> str | None:
+    """The only column with the first usual name for ``role`` that there is, or None."""
+    for usual in _USUAL_NAMES[role]:
+        found = [name for name in table.names if normalized_name(name) == usual]
+        if len(found) > 1:
+            raise Node2SeqError(
+                table.title,
+                f"columns {quoted(found)} could each be the {role}",
+                f"Say which with {role}=NAME (--{role} NAME)",
+            )
+        if found:
+            return found[0]
+    return None
 
 
 def column_error(title: str, name: str, reason: str, cure: str) -> Node2SeqError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,11 @@ import polars
 import pytest
 import torch
 
-from node2seq.data import load, make_split, write_graph
+from node2seq.data import load, make_split, read_graph, write_graph
 from node2seq.recipes import recipe_for
 from node2seq.runs.folder import Source
 from node2seq.runs.recipe_file import write_recipe
-from node2seq.storage import read_tensors
+from node2seq.storage import read_json, read_tensors
 
 QUICK = ("--epochs", "12", "--set", "hidden_channels=16", "--seed", "2")
 
@@ -249,3 +250,61 @@ def test_predicted_probabilities_are_calibrated_and_the_classes_are_the_same(cli
     logits = np.log(raw.select(classes).to_numpy()) / temperature
     expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert np.allclose(own.select(classes).to_numpy(), expected, atol=1e-6)
+
+
+def write_pairs(columns: str = "a,b") -> None:
+    """A ring of six nodes in files whose edges have two columns of any names."""
+    edges = [f"n{node},n{(node + 1) % 6}" for node in range(6)]
+    Path("edges.csv").write_text("\n".join([columns, *edges]) + "\n")
+    nodes = [f"n{node},{'xy'[node % 2]},{node}" for node in range(6)]
+    Path("nodes.csv").write_text("\n".join(["id,kind,size", *nodes]) + "\n")
+
+
+TAKEN = "edges.csv has two columns: 'a' is taken as the source and 'b' as the target of each edge"
+
+
+def test_the_only_two_columns_are_the_ends_of_the_edges(cli):
+    write_pairs()
+    assert TAKEN in cli("data", "check", *FILES).out
+    done = cli("train", *FILES, "--directed", "--epochs", "2", "--out", "run")
+    assert done.status == 0, done.err
+    schema = read_json(Path("run/config.json"))["graph"]["schema"]
+    assert (schema["columns"]["source"], schema["columns"]["target"]) == ("a", "b")
+    assert TAKEN in " ".join(read_json(Path("run/config.json"))["graph"]["summary"]["notes"])
+    # As trained, in a file with more columns and in another order.
+    edges = [f"1,n{(node + 1) % 6},n{node}" for node in range(6)]
+    Path("more.csv").write_text("\n".join(["c,b,a", *edges]) + "\n")
+    assert cli("predict", "run", "--out", "same.csv").status == 0
+    other = cli("predict", "run", "--out", "p.csv", "--edges", "more.csv", "--nodes", "nodes.csv")
+    assert other.status == 0, other.err
+    assert Path("p.csv").read_text() == Path("same.csv").read_text()
+
+
+@pytest.mark.parametrize(("columns", "ends"), [("to,other", ("other", "to")), ("x,source", ("source", "x"))])
+def test_the_other_column_is_the_other_end(cli, columns: str, ends: tuple[str, str]):
+    write_pairs(columns)
+    schema = read_graph("edges.csv", "nodes.csv", "kind").schema
+    assert (schema["columns"]["source"], schema["columns"]["target"]) == ends
+
+
+def test_the_only_two_columns_are_the_ends_of_the_edges_of_a_store(cli):
+    pytest.importorskip("duckdb")
+    write_pairs()
+    done = cli("data", "convert", *FILES, "--directed", "--out", "st")
+    assert done.status == 0, done.err
+    assert TAKEN in done.out
+    columns = read_json(Path("st/manifest.json"))["schema"]["columns"]
+    assert (columns["source"], columns["target"]) == ("a", "b")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+def test_standard_input_is_not_read(cli):
+    write_pairs()
+    os.mkfifo("pipe.csv")
+    for file in ("-", "pipe.csv"):
+        done = cli("data", "check", "--edges", file, "--nodes", "nodes.csv")
+        assert done.status == 2
+        assert done.err == (
+            f"Error: {file}: standard input and pipes are not read, since a graph is read more than once. "
+            "Save it as a file, and give its name.\n"
+        )

@@ -128,10 +128,14 @@ CASES = [
     Case("a column twice", "nodes.csv: column 'age' occurs more than once. Give each its own name.",
          nodes=NODES.replace(b"label", b"age")),
     # Columns.
-    Case("no source column", "edges.csv: it has no column 'source'; its columns are 'p', 'q'. "
-         "Name another one with source=NAME (--source NAME).", edges=b"p,q\na,b\n"),
-    Case("no target column", "edges.csv: it has no column 'target'; its columns are 'source', 'q'. "
-         "Name another one with target=NAME (--target NAME).", edges=b"source,q\na,b\n"),
+    Case("no source column", "edges.csv: it has no column 'source'; its columns are 'p', 'q', 'r'. "
+         "Name another one with source=NAME (--source NAME).", edges=b"p,q,r\na,b,c\n"),
+    Case("an edge instead of names", "edges.csv: it has no column 'source'; its columns are '1', '2'. "
+         "Name another one with source=NAME (--source NAME).", edges=b"1,2\n2,3\n"),
+    Case("a weight and one end", "edges.csv: it has no column 'source'; its columns are 'p', 'weight'. "
+         "Name another one with source=NAME (--source NAME).", edges=b"p,weight\na,1\n"),
+    Case("no target column", "edges.csv: it has no column 'target'; its columns are 'source', 'q', 'r'. "
+         "Name another one with target=NAME (--target NAME).", edges=b"source,q,r\na,b,c\n"),
     Case("two source columns", "edges.csv: columns 'Source', 'SOURCE' could each be the source. "
          "Say which with source=NAME (--source NAME).", edges=b"Source,SOURCE,target\na,b,c\n"),
     Case("one column for both ends", "edges.csv: 'source' is named as source and as target. Name two columns.",

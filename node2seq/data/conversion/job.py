@@ -19,7 +19,8 @@ from node2seq.data.conversion.engine import (
     literal,
     quoted_name,
 )
-from node2seq.data.schema import check_roles, edge_ends, feature_columns
+from node2seq.data.reading import edge_ends
+from node2seq.data.schema import check_roles, feature_columns
 from node2seq.data.splits import CLASSIFICATION, REGRESSION
 from node2seq.data.store import JOURNAL
 from node2seq.data.tabular import check_delimiter, find_column, pl, weight_column
