@@ -1,6 +1,18 @@
 """``python -m node2seq`` and the command ``node2seq``."""
 
-from node2seq.cli.commands import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is still being imported ends it with a line, too."""
+    try:
+        from node2seq.cli import commands
+
+        commands.main()
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped.\n")
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -190,19 +190,26 @@ class Command:
                 raise
             status, message = 2, "Error: there is not enough memory for this graph and model."
         except OSError as error:
-            # Whatever writes a file says so itself, so this is the output.
-            if error.errno != errno.ENOSPC or error.filename is not None:
-                raise
-            status, message = 2, "Error: the output cannot be written: the disk is full. Free some space."
-            sys.stdout = io.StringIO()  # what is left of it would fail again
+            status, message = _end_output(error), ""
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:
                 raise
             extra = _EXTRAS[package]
             status, message = 2, f"Error: {package} is not installed. Run `pip install 'node2seq[{extra}]'`."
-        echo(message, error=True)
+        if message:
+            echo(message, error=True)
         return status
+
+
+def _end_output(error: OSError) -> int:
+    """Say that the output cannot be written, and return the exit status; any other error is raised."""
+    # Whatever writes a file says so itself, so this is the output.
+    if error.errno != errno.ENOSPC or error.filename is not None:
+        raise error
+    sys.stdout = io.StringIO()  # what is left of it would fail again
+    echo("Error: the output cannot be written: the disk is full. Free some space.", error=True)
+    return 2
 
 
 COMMANDS = {
@@ -310,6 +317,8 @@ def main() -> None:
         if package not in ("typer", "rich"):  # typer itself needs rich
             raise
         sys.exit(_run_bare(sys.argv[1:], package))
+    except OSError as error:  # of a help
+        sys.exit(_end_output(error))
 
 
 def _run_bare(arguments: list[str], missing: str) -> int:

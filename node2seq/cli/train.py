@@ -87,13 +87,13 @@ def _train_all(flags: TrainFlags, processes: Processes) -> None:
     console = Console(quiet=flags.as_json or not processes.is_first)
     with processes.reporting():
         todo, data = _jobs(flags, console, processes)
-    together = len(todo) > 1 and series.trains_together(todo[0].config, todo[0].folder.parent)
-    groups = [todo] if together else [[job] for job in todo]
     try:
+        together = len(todo) > 1 and series.trains_together(todo[0].config, todo[0].folder.parent)
+        groups = [todo] if together else [[job] for job in todo]
         how = (console, flags.checkpoint_seconds, data, processes)
         finished = [run for group in groups for run in _train_group(group, *how)]
-    except Node2SeqError:
-        if len(todo) > 1 and processes.is_first:  # no run could start, so there is no series to resume
+    except (Node2SeqError, KeyboardInterrupt):
+        if len(todo) > 1 and processes.is_first:  # if no run has started, there is no series to resume
             remove_unused(todo[0].folder.parent, [SERIES_FILE])
         raise
     if not processes.is_first:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from node2seq.cli import show
 from node2seq.runs import folder
 from node2seq.train import settings
 
@@ -227,6 +228,17 @@ def test_elsewhere_a_few_plain_lines():
     assert [line.split("  ")[1] for line in lines] == ["epoch 1/100", "epoch 5/100", "epoch 100/100"]
     assert lines[0] == "gcn  epoch 1/100  loss 0.500  validation 75.0 %"  # one epoch is no measure
     assert lines[-1] == "gcn  epoch 100/100  loss 0.500  validation 75.0 %  0 s left"
+
+
+def test_a_series_that_is_stopped_before_its_first_epoch_leaves_nothing(cli, tmp_path: Path, monkeypatch):
+    def stop(*_) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(show, "start", stop)
+        done = cli("train", "karate", "--runs", "5", "--out", "series")
+    assert (done.status, done.err) == (130, "Stopped.\n")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow

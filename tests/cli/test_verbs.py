@@ -176,6 +176,46 @@ def test_python_m_works():
     assert "Usage: node2seq" in done.stdout
 
 
+@pytest.mark.parametrize("module", ["node2seq.cli.commands", "typer", "node2seq.cli.info"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(module: str):
+    code = f"""
+import importlib.abc, sys
+
+class Stop(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Stop())
+sys.argv = ["node2seq", "info"]
+from node2seq.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "Stopped.\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["data", "list"]])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "node2seq", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "Error: the output cannot be written: the disk is full. Free some space.\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [sys.executable, "-m", "node2seq", "train", "--help"]
+    done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.stdout is not None
+    done.stdout.close()
+    assert done.stderr is not None
+    assert done.stderr.read() == ""
+    done.stderr.close()
+    done.wait()
+
+
 @pytest.mark.parametrize(
     ("missing", "arguments"),
     [
