@@ -9,6 +9,11 @@ def main() -> None:
         from node2seq.cli import commands
 
         commands.main()
+    except SystemExit as end:
+        if not isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            raise
+        sys.stderr.write("Stopped.\n")  # typer exits without a word
+        raise
     except KeyboardInterrupt:
         sys.stderr.write("Stopped.\n")
         sys.exit(130)

@@ -261,6 +261,8 @@ def dot_chart(title: str, rows: Sequence[str], series: Sequence[Dots], across: s
     ]
     chart.text(title, chart.left, 26, "title", "start")
     x = chart.x_axis(ends, "{:g}".format, across)
+    if min(ends) < 0 < max(ends):  # above or below zero is what the dots tell
+        chart.add("line", "axis", x1=x(0), x2=x(0), y1=chart.top, y2=chart.bottom)
     for place, row in enumerate(rows):
         start = chart.top + place * tall
         chart.add("line", "grid", x1=chart.left, x2=chart.right, y1=start, y2=start)

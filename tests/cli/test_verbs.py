@@ -195,6 +195,23 @@ main()
     assert (done.returncode, done.stderr) == (130, "Stopped.\n")
 
 
+def test_ctrl_c_while_the_command_line_is_read_is_one_line():
+    code = """
+import sys
+import typer.core
+
+def stop(*_, **__):
+    raise KeyboardInterrupt
+
+typer.core.TyperGroup.parse_args = stop
+sys.argv = ["node2seq", "info"]
+from node2seq.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "Stopped.\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["data", "list"]])
 def test_output_that_cannot_be_written_is_one_line(arguments: list[str]):

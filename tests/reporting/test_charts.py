@@ -88,6 +88,19 @@ def test_a_loglog_chart_shows_every_point_of_every_curve():
     assert "prefers-color-scheme: dark" in (chart.findtext("{*}style") or "")
 
 
+def test_zero_stands_out_in_a_dot_chart_with_values_on_both_sides():
+    def zeros(low: float) -> list[ElementTree.Element]:
+        dots = Dots("one", {"a": low, "b": 4.0}, {"a": 1.0, "b": 0.0})
+        chart = ElementTree.fromstring(dot_chart("Gaps", ["a", "b"], [dots], "points"))
+        (zero,) = (text for text in chart.findall(".//{*}text") if text.text == "0")
+        lines = chart.findall(".//{*}line[@class='axis']")
+        assert all(line.attrib["x1"] == line.attrib["x2"] == zero.attrib["x"] for line in lines)
+        return lines
+
+    assert len(zeros(-4.0)) == 1
+    assert not zeros(1.0)  # zero is the end of the axis
+
+
 def test_a_dot_chart_shows_each_value_with_its_interval():
     one = Dots("one", {"a": 20.0, "b": 40.0}, {"a": 10.0, "b": 0.0})
     chart = ElementTree.fromstring(
