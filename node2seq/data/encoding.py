@@ -6,8 +6,9 @@ each column, in order:
 - ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
   With ``shift`` and ``scale`` the shift is subtracted, and the rest is divided by the scale. With
   ``"decimal": ","`` a comma precedes the decimals, as in 3,14.
+  With ``"unit": "%"`` every number is followed by that sign.
 - ``{"kind": "time", "name": …, "fill": …, "shift": …, "scale": …}``: a date or timestamp in seconds since
-  1970, scaled as a number is.
+  1970, scaled as a number is. With ``"first": "day"`` dates are written as 31.03.2024 or 31/03/2024.
 - ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one-hot. A missing cell is all
   zero if ``fill`` is set, otherwise an error. An unknown category is all zero and gets a note in the report.
 - ``{"kind": "block", "name": "f", "count": 1433}``: the number columns f0 … f1432.
@@ -16,35 +17,37 @@ each column, in order:
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 
-from node2seq.data.tabular import MISSING, as_text, check_cells, column_error, first_few, pl, subject
-from node2seq.data.times import holds_dates, read_times
+from node2seq.data.categories import NO_CATEGORY, choose_categories, has_missing_words
+from node2seq.data.tabular import (
+    MISSING,
+    as_text,
+    check_cells,
+    column_error,
+    first_few,
+    given_text,
+    pl,
+    subject,
+)
+from node2seq.data.times import holds_dates, read_times, tells_days_first, with_days_first
 from node2seq.errors import Node2SeqError
 
-#: A column of more different texts is left out.
-MOST_CATEGORIES = 256
 # Where more columns are of one kind, they are described together.
 _MOST_DESCRIBED = 24
-# Words for a missing cell of a column of categories; "none" and "-" may be categories.
-NO_CATEGORY = ["na", "n/a", "nan", "null"]
 # 1,000 and 2,500,000.75 as people write them; 0,125 is none of these.
 _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*$"
 # 3,14 and 2.500.000,75 as others write them, and 2.500 beside those.
 _DECIMAL_COMMA = r"^\s*[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+),\d+\s*$"
 _THOUSANDS_BY_POINTS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*$"
 _DECIMAL_POINT = r"^\s*[+-]?\d+\.\d+\s*$"
-# Words in dates and amounts: 31.03.2024, 3/31/24 10:30 PM, 31 March 2024, 12 %, 5 EUR, (0.5).
-_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_WORDS_IN_NUMBERS = re.compile(rf"(?<![a-z])(({_MONTHS})[a-z]*|am|pm|usd|eur|gbp)(?![a-z])")
-# So many are not written by chance.
-_MANY_CATEGORIES = 10
+# 12 %, 12.5% and 1,000 %.
+_PERCENT = r"^([+-]?(?:\d+|\d{1,3}(?:[.,]\d{3})+)(?:[.,]\d+)?) ?%$"
 _DAY = 24 * 3600
 # Python has dates within so many seconds of 1970, and a few more.
 _LAST_YEAR = 1900 * 365 * _DAY
@@ -80,12 +83,18 @@ def choose_encoding(
     for column in frame:
         name, forced = column.name, column.name in categorical
         numbers = None if forced or column.dtype.is_temporal() else as_numbers(column, title)
+        written: dict[str, str] = {}
+        if numbers is None and not forced and column.dtype == pl.String:
+            written = _special_writing(column, title, notes)
+            column = plain_writing(column, written, title)
+            numbers = as_numbers(column, title) if "unit" in written else None
         is_time = numbers is None and not forced and holds_dates(column)
         numbers = seconds_of(column, title) if is_time else numbers
         if numbers is None:
-            found.append(_category(column, title, fill, notes, forced=forced, wanted=name in wanted))
+            found.append(choose_categories(column, title, fill, notes, forced=forced, wanted=name in wanted))
             continue
         chosen = {"kind": "time" if is_time else "number", "name": name, "fill": _fill_value(numbers, fill)}
+        chosen |= written
         if not is_time and (example := decimal_comma(column, title)) is not None:
             chosen["decimal"] = ","
             plain = example.replace(".", "").replace(",", ".")
@@ -101,9 +110,69 @@ def seconds_of(column: pl.Series, title: str) -> pl.Series:
     return pl.Series(column.name, read_times(column, title, "date").values).fill_nan(None)
 
 
-def has_missing_words(categories: Sequence[str]) -> bool:
-    """Whether a word that stands for a missing cell is among categories."""
-    return any(name.lower() in NO_CATEGORY for name in categories)
+def is_read_otherwise(categories: Sequence[str]) -> bool:
+    """Whether a column of these categories, as earlier versions kept them, is something else today."""
+    text = pl.Series(categories, dtype=pl.String)
+    return has_missing_words(categories) or bool(_special_writing(text, "", []))
+
+
+def _special_writing(column: pl.Series, title: str, notes: list[str]) -> dict[str, str]:
+    """What an encoding says of a column of nothing but percentages, or of dates that start with the day."""
+    text = given_text(column, title).drop_nulls()
+    if not len(text):
+        return {}
+    percent = without_percent(text)
+    is_percent = plain_numbers(percent).cast(pl.Float64, strict=False).null_count() == 0
+    return chosen_writing(
+        text.name,
+        text[0] if is_percent else None,
+        tells_days_first(text) if with_days_first(text).null_count() == 0 else None,
+        notes,
+    )
+
+
+def chosen_writing(name: str, percent: str | None, day: str | None, notes: list[str]) -> dict[str, str]:
+    """What an encoding says of a column by a cell of it.
+
+    Args:
+        name: The column.
+        percent: A cell, if all are percentages.
+        day: A cell that is a date only if its day comes first, if all cells are written as dates like that.
+        notes: Gets how they are read.
+    """
+    if percent is not None:
+        notes.append(f"column {name!r}: {percent!r} is read as the number before the sign")
+        return {"unit": "%"}
+    if day is not None:
+        plain = with_days_first(pl.Series([day]))[0]
+        notes.append(f"column {name!r}: the day comes first in its dates, {day!r} is read as {plain}")
+        return {"first": "day"}
+    return {}
+
+
+def without_percent(text: pl.Series) -> pl.Series:
+    """The cells with 12 % as 12; the others are null."""
+    return text.str.extract(_PERCENT, 1).alias(text.name)
+
+
+def plain_writing(cells: pl.Series, column: Mapping[str, Any], title: str) -> pl.Series:
+    """The cells of a column with its percentages as numbers, or its dates as 2024-03-31."""
+    if column.get("unit") != "%" and column.get("first") != "day":
+        return cells
+    text = given_text(cells, title)
+    if column.get("first") == "day":
+        dates = with_days_first(text)
+        return dates.zip_with(dates.is_not_null(), text)
+    numbers = without_percent(text)
+    check_cells(
+        (numbers.is_not_null() | text.is_null()).to_numpy(),
+        title,
+        cells.name,
+        lambda row: repr(text[row]),
+        "is no percentage, but the column was all percentages in training",
+        "Write it as 12.5 %",
+    )
+    return numbers
 
 
 def described_columns(encoding: Encoding) -> dict[str, str]:
@@ -115,7 +184,7 @@ def described_columns(encoding: Encoding) -> dict[str, str]:
             found[f"{own[0]['name']} … {own[-1]['name']}"] = f"{len(own)} columns: {words}"
             continue
         for column in own:
-            about = words
+            about = words + (", in %" if "unit" in column else "")
             if kind == "category":
                 names = column["categories"]
                 about += f", {len(names)} values: {first_few(names)}" if names else ", no values"
@@ -177,27 +246,6 @@ def encode(
         x[:, place : place + values.shape[1]] = values
         place += values.shape[1]
     return x, notes
-
-
-def read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
-    """Columns of finite numbers, without any missing, [rows, columns], float32."""
-    out = np.empty((frame.height, frame.width), dtype=np.float32)
-    for place, column in enumerate(frame):
-        is_number = column.dtype == pl.Boolean or column.dtype.is_numeric()
-        text = column if is_number else as_text(column, title)
-        plain = text if is_number else plain_numbers(text)
-        values = plain.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
-        with np.errstate(over="ignore"):
-            out[:, place] = values
-        check_cells(
-            np.isfinite(out[:, place]),
-            title,
-            column.name,
-            lambda row, text=text: "nothing" if text[row] is None else repr(text[row]),
-            "is not a finite 32-bit number",
-            "Correct it, remove the row, or leave the column out",
-        )
-    return out
 
 
 def width(encoding: Encoding) -> int:
@@ -327,6 +375,7 @@ def _numbers(
     cells: pl.Series, column: dict[str, Any], title: str, fill: str | float | None, *, trained: bool
 ) -> np.ndarray:
     """A column of numbers or times as its encoding says, float32."""
+    cells = plain_writing(cells, column, title)
     if column["kind"] == "time":
         numbers = seconds_of(cells, title)
     else:
@@ -358,50 +407,6 @@ def _missing_cell(title: str, missing: pl.Series, *, trained: bool) -> Node2SeqE
 def missing_cells(count: int, row: int) -> str:
     """The message about missing cells: how many, and the first."""
     return f"{'1 cell is' if count == 1 else f'{count} cells are'} missing, the first in row {row}"
-
-
-def _category(
-    column: pl.Series, title: str, fill: str | float | None, notes: list[str], *, forced: bool, wanted: bool
-) -> dict[str, Any] | None:
-    """How to encode a column of categories; None if it is left out because there are too many."""
-    text = as_text(column, title)
-    words = text.drop_nulls().unique()
-    categories = sorted(
-        words.filter(~words.str.to_lowercase().is_in([] if forced else NO_CATEGORY)).to_list()
-    )
-    if len(categories) > MOST_CATEGORIES and not forced:
-        if not wanted:
-            few = text.drop_nulls().unique(maintain_order=True).head(4).to_list()
-            words = f"column {column.name!r} has {column.n_unique()} different texts ({first_few(few)})"
-            notes.append(f"{words}: it is left out; to use it, give --categorical {column.name}")
-            return None
-        raise Node2SeqError(
-            title,
-            f"column {column.name!r} has {len(categories)} different values ({first_few(categories)})",
-            f"Leave it out (--ignore {column.name}), or take it as categories (--categorical {column.name})",
-        )
-    if not forced:
-        notes.extend(odd_categories(column.name, categories))
-    return {
-        "kind": "category",
-        "name": column.name,
-        "categories": categories,
-        "fill": None if fill is None else "zero",
-    }
-
-
-def odd_categories(name: str, categories: list[str]) -> list[str]:
-    """What to say of categories that look like dates, shares or amounts, if most of many do."""
-    rest = {text: _WORDS_IN_NUMBERS.sub("", text.lower()) for text in categories}
-    odd = [
-        text for text in categories if re.search(r"\d", rest[text]) and not re.search(r"[^\W\d_]", rest[text])
-    ]
-    if len(categories) < _MANY_CATEGORIES or 2 * len(odd) < len(categories):
-        return []
-    return [
-        f"column {name!r} is read as {len(categories)} categories ({first_few(odd)}); if it holds numbers or "
-        "dates, write them as 12.5 or 2024-03-31"
-    ]
 
 
 def _onehot(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from node2seq.data.encoding import LARGEST, NO_CATEGORY, as_numbers, plain_numbers
+from node2seq.data.categories import NO_CATEGORY
+from node2seq.data.encoding import LARGEST, as_numbers, plain_numbers
 from node2seq.data.splits import PARTS, labelled
 from node2seq.data.tabular import as_text, check_cells, first_few, given_text, pl, subject
 from node2seq.environment import LazyModule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from node2seq.data.encoding import read_numbers
+from node2seq.data.encoding import plain_numbers
 from node2seq.data.graph import ReadReport, clean_valued_edges
 from node2seq.data.labels import Labels, read_labels, read_split
 from node2seq.data.schema import (
@@ -31,6 +32,8 @@ from node2seq.data.sources import Say
 from node2seq.data.splits import CLASSIFICATION
 from node2seq.data.tabular import (
     LazyTable,
+    as_text,
+    check_cells,
     check_delimiter,
     find_column,
     first_few,
@@ -265,9 +268,9 @@ def edge_ends(edges: LazyTable, source: str | None, target: str | None, notes: l
 
 
 def _may_be_ends(edges: LazyTable) -> bool:
-    """Whether two columns of any names may be the ends: no weights, and no first edge in place of names."""
-    numbers = [name for name in edges.names if not isinstance(number_or_word(name), str)]
-    return weight_column(edges) is None and not numbers
+    """Whether two columns of any names may be the ends: no weights, row numbers, or an edge in their place."""
+    has_names = all(name.strip() and isinstance(number_or_word(name), str) for name in edges.names)
+    return has_names and weight_column(edges) is None
 
 
 def _unused_columns(edges: LazyTable, used: Sequence[str]) -> list[str]:
@@ -388,7 +391,7 @@ def _edge_values(edges: LazyTable, options: ReadOptions, order: Times | None) ->
     names = list(dict.fromkeys(name for name in (weight, *features) if name is not None))
     found = {}
     if names:
-        values = torch.from_numpy(read_numbers(edges.read(names), edges.title))
+        values = torch.from_numpy(_read_numbers(edges.read(names), edges.title))
         if weight is not None:
             found["edge_weight"] = values[:, 0]
         if features:
@@ -396,6 +399,27 @@ def _edge_values(edges: LazyTable, options: ReadOptions, order: Times | None) ->
     if order is not None:  # in 32 bits, times within two minutes of each other would be equal
         found["edge_order"] = torch.from_numpy(order.values)
     return found
+
+
+def _read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
+    """Columns of finite numbers, without any missing, [rows, columns], float32."""
+    out = np.empty((frame.height, frame.width), dtype=np.float32)
+    for place, column in enumerate(frame):
+        is_number = column.dtype == pl.Boolean or column.dtype.is_numeric()
+        text = column if is_number else as_text(column, title)
+        plain = text if is_number else plain_numbers(text)
+        values = plain.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+        with np.errstate(over="ignore"):
+            out[:, place] = values
+        check_cells(
+            np.isfinite(out[:, place]),
+            title,
+            column.name,
+            lambda row, text=text: "nothing" if text[row] is None else repr(text[row]),
+            "is not a finite 32-bit number",
+            "Correct it, remove the row, or leave the column out",
+        )
+    return out
 
 
 def _edge_numbers(

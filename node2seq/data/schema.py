@@ -249,6 +249,8 @@ def _is_column(column: Any) -> bool:
     if column.get("kind") == "block":
         return number and isinstance(column.get("count"), int) and 0 < column["count"] < 10**7
     shift, scale = column.get("shift", 0.0), column.get("scale", 1.0)
+    if column.get("unit", "%") != "%" or column.get("first", "day") != "day":
+        return False
     scaled = all(isinstance(value, int | float) and math.isfinite(value) for value in (shift, scale))
     return number and scaled and scale > 0 and column.get("kind") in ("number", "time") and "fill" in column
 

@@ -31,6 +31,9 @@ _ISO = (
     r"(?:[Tt ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?:[.,](?P<part>\d{1,9}))?)?"
     r" ?(?P<zone>[Zz]|UTC|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?)?$"
 )
+# 31.03.2024 and 31/3/2024, perhaps with a time.
+_DAY_FIRST = r"^(?P<day>\d{1,2})[./](?P<month>\d{1,2})[./](?P<year>\d{4})"
+_DAY_FIRST += r"(?P<time>[Tt ](?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?)?$"
 _CURE = "Write 2024-03-31, 2024-03-31T17:05:09 or a number"
 # Unix times between 1973 and 2286 in seconds, milli-, micro- and nanoseconds: each has its own size.
 _UNITS = {1.0: (1e8, 1e10), 1e3: (1e11, 1e13), 1e6: (1e14, 1e16), 1e9: (1e17, 1e19)}
@@ -64,6 +67,21 @@ def holds_dates(column: pl.Series) -> bool:
         return False
     text = given_text(column, column.name).drop_nulls()
     return bool(len(text)) and 2 * int(text.str.contains(_ISO).sum()) >= len(text)
+
+
+def with_days_first(text: pl.Series) -> pl.Series:
+    """The cells with 31.03.2024 and 31/3/2024 written as 2024-03-31; the others are null."""
+    parts = text.str.extract_groups(_DAY_FIRST).struct.unnest()
+    days = parts["year"] + "-" + parts["month"].str.zfill(2) + "-" + parts["day"].str.zfill(2)
+    is_date = days.str.to_date("%Y-%m-%d", strict=False).is_not_null()
+    return (days + parts["time"].fill_null("")).set(~is_date.fill_null(value=False), None).alias(text.name)
+
+
+def tells_days_first(text: pl.Series) -> str | None:
+    """The first cell that is a date only if its day comes first, such as 31.03.2024."""
+    days = text.str.extract(_DAY_FIRST, 1).cast(pl.Int64, strict=False)
+    telling = text.filter(((days > 12) & with_days_first(text).is_not_null()).fill_null(value=False))
+    return telling[0] if len(telling) else None
 
 
 def read_times(column: pl.Series, title: str, kind: Kind | None = None, *, complete: bool = False) -> Times:

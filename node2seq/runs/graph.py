@@ -23,7 +23,7 @@ from node2seq.data import (
     read_graph,
     summarise,
 )
-from node2seq.data.encoding import has_missing_words
+from node2seq.data.encoding import encoded_columns, is_read_otherwise
 from node2seq.data.graph import bare, carried_by, report_of, tensors_of
 from node2seq.data.reading import Source
 from node2seq.data.sources import Say
@@ -152,9 +152,10 @@ def source_as_read(folder: RunFolder) -> Source:
     if not source.files or source.label is None:
         return source
     reading = {**source.reading, "task": folder.task.kind}
-    # A word for a missing cell that was a category then is one now.
+    # What was a category then, such as a word for a missing cell, is one now; what was left out stays out.
     features = (folder.config["graph"].get("schema") or {}).get("features", [])
-    named = [column["name"] for column in features if has_missing_words(column.get("categories", []))]
+    reading["features"] = encoded_columns(features)
+    named = [column["name"] for column in features if is_read_otherwise(column.get("categories", []))]
     if named:
         reading["categorical"] = list(dict.fromkeys([*source.reading.get("categorical", []), *named]))
     return replace(source, reading=reading)

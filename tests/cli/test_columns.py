@@ -195,3 +195,119 @@ def test_data_check_fits_a_terminal_with_long_names_of_classes(cli, files):
     lines = cli(*CHECK).out.splitlines()
     assert "  Department of A…ests, section 00 15 (5.0 %)" in lines
     assert "  and 8 more" in lines
+
+
+def write_special(since: list[str], share: list[str], name: str = "nodes.csv") -> None:
+    """The nodes with a date and a percentage each, as people write them; their number decides the class."""
+    cells = enumerate(zip(since, share, strict=True))
+    rows = [f'{i};{day};"{part}";{"xy"[i % 2]}' for i, (day, part) in cells]
+    Path(name).write_text("\n".join(["id;since;share;kind", *rows]) + "\n")
+    ends = [f"{i},{(i + 1) % len(rows)}" for i in range(len(rows))]
+    Path("edges.csv").write_text("\n".join(["source,target", *ends]) + "\n")
+
+
+DAYS = [date(2024, 1, 1) + timedelta(days=7 * i) for i in range(40)]
+SHARES = [f"{i}.5 %" if i % 3 else f"{i}%" for i in range(40)]
+VALUES = [i + 0.5 if i % 3 else i for i in range(40)]
+SPLIT = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--label", "kind")
+
+
+def features_of(**options) -> tuple[np.ndarray, dict[str, dict]]:
+    """The features that are read, and how each column is encoded."""
+    data = read_graph("edges.csv", "nodes.csv", "kind", **options)
+    assert data.x is not None
+    return data.x.numpy(), {column["name"]: column for column in data.schema["features"]}
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%d/%m/%Y", "%d.%m.%Y 00:00"])
+def test_dates_that_start_with_the_day_and_percentages_have_their_values(cli, form: str):
+    write_special([day.isoformat() for day in DAYS], [str(value) for value in VALUES])
+    plain, _ = features_of()
+    write_special([day.strftime(form) for day in DAYS], SHARES)
+    x, columns = features_of()
+    assert (columns["since"]["kind"], columns["since"]["first"]) == ("time", "day")
+    assert (columns["share"]["kind"], columns["share"]["unit"]) == ("number", "%")
+    assert (x == plain).all()
+    said = cli("data", "check", *SPLIT).out
+    assert f"the day comes first in its dates, '{DAYS[2].strftime(form)}' is read as 2024-01-15" in said
+    assert "column 'share': '0%' is read as the number before the sign" in said
+    assert "number, in %" in said
+
+
+@pytest.mark.parametrize(
+    "since",
+    [
+        [f"{i % 12 + 1:02d}.{i % 11 + 1:02d}.2024" for i in range(40)],  # each could be either
+        [day.strftime("%m/%d/%Y") for day in DAYS],
+        [*(day.strftime("%d.%m.%Y") for day in DAYS[:-1]), "soon"],
+        [*(day.strftime("%d.%m.%Y") for day in DAYS[:-1]), "31.02.2024"],
+    ],
+)
+def test_dates_that_may_start_with_the_month_stay_what_they_are(cli, since: list[str]):
+    write_special(since, [*SHARES[:30], *(f"{i} €" for i in range(10))])
+    _, columns = features_of()
+    assert [column["kind"] for column in columns.values()] == ["category", "category"]
+    said = cli("data", "check", *SPLIT).out
+    assert "if it holds numbers or dates, write them as 12.5 or 2024-03-31" in said
+
+
+def test_new_files_are_read_as_dates_and_percentages_too(cli):
+    write_special([day.strftime("%d.%m.%Y") for day in DAYS], SHARES)
+    done = cli("train", *SPLIT, "--out", "run", "--epochs", "3", "--set", "hidden_channels=4")
+    assert done.status == 0, done.err
+    assert cli("predict", "run", "--out", "same.csv").status == 0
+    new = ("--edges", "edges.csv", "--nodes", "new.csv")
+    # Without the dates that tell, and with plain ones beside.
+    few = [day.strftime("%d/%m/%Y") if day.day < 13 else day.isoformat() for day in DAYS]
+    write_special(few, SHARES, "new.csv")
+    done = cli("predict", "run", *new, "--out", "p.csv")
+    assert done.status == 0, done.err
+    assert Path("p.csv").read_text() == Path("same.csv").read_text()
+    write_special(few, [*SHARES[:-1], "0.4"], "new.csv")
+    done = cli("predict", "run", *new, "--out", "q.csv")
+    assert "'0.4' in row 40 is no percentage, but the column was all percentages in training" in done.err
+
+
+def test_a_run_that_had_percentages_as_categories_keeps_them(cli):
+    write_special([day.strftime("%d.%m.%Y") for day in DAYS], SHARES)
+    as_before = ("--categorical", "share", "--ignore", "since")
+    assert cli("train", *SPLIT, *as_before, "--out", "run", *QUICK).status == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["run"]["source"]["reading"].pop("categorical") == ["share"]
+    assert config["run"]["source"]["reading"].pop("ignore") == ["since"]  # as of many different texts
+    Path("run/config.json").write_text(json.dumps(config))
+    done = cli("evaluate", "run", "--json")
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_a_store_reads_dates_and_percentages_as_a_table_in_memory(cli, monkeypatch, chunk: int):
+    pytest.importorskip("duckdb")
+    from node2seq.data.conversion import steps
+    from node2seq.data.conversion.engine import chunks_of
+    from node2seq.data.store import StoredGraph
+
+    monkeypatch.setattr(steps, "chunks_of", lambda files, columns, *_: chunks_of(files, columns, chunk))
+    write_special([day.strftime("%d.%m.%Y") for day in DAYS], SHARES)
+    done = cli("data", "convert", *SPLIT, "--dtype", "float32", "--out", "st")
+    assert done.status == 0, done.err
+    assert "the day comes first in its dates, '15.01.2024' is read as 2024-01-15" in done.out
+    x, columns = features_of(standardize=True)
+    stored = StoredGraph("st")
+    found = {column["name"]: column for column in stored.manifest["schema"]["features"]}
+    assert found["since"] == pytest.approx(columns["since"])
+    assert found["share"] == pytest.approx(columns["share"])
+    assert np.allclose(stored.x[:].float().numpy(), x, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_a_store_leaves_what_may_be_otherwise_as_it_is(cli, monkeypatch, chunk: int):
+    pytest.importorskip("duckdb")
+    from node2seq.data.conversion import steps
+    from node2seq.data.conversion.engine import chunks_of
+
+    monkeypatch.setattr(steps, "chunks_of", lambda files, columns, *_: chunks_of(files, columns, chunk))
+    write_special([day.strftime("%m/%d/%Y") for day in DAYS], [*SHARES[:30], *(f"{i} €" for i in range(10))])
+    assert cli("data", "convert", *SPLIT, "--out", "st").status == 0
+    columns = json.loads(Path("st/manifest.json").read_text())["schema"]["features"]
+    assert [column["kind"] for column in columns] == ["category", "category"]

@@ -132,6 +132,8 @@ CASES = [
          "Name another one with source=NAME (--source NAME).", edges=b"p,q,r\na,b,c\n"),
     Case("an edge instead of names", "edges.csv: it has no column 'source'; its columns are '1', '2'. "
          "Name another one with source=NAME (--source NAME).", edges=b"1,2\n2,3\n"),
+    Case("row numbers and one end", "edges.csv: it has no column 'source'; its columns are '', 'q'. "
+         "Name another one with source=NAME (--source NAME).", edges=b",q\n0,b\n"),
     Case("a weight and one end", "edges.csv: it has no column 'source'; its columns are 'p', 'weight'. "
          "Name another one with source=NAME (--source NAME).", edges=b"p,weight\na,1\n"),
     Case("no target column", "edges.csv: it has no column 'target'; its columns are 'source', 'q', 'r'. "

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from node2seq.data.encoding import odd_categories, plain_numbers, scale_of, standardize
+from node2seq.data.categories import odd_categories
+from node2seq.data.encoding import plain_numbers, scale_of, standardize
 from node2seq.data.labels import choose_task
 
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from node2seq.data.categories import MOST_CATEGORIES, NO_CATEGORY, odd_categories
 from node2seq.data.encoding import (
     LARGEST,
-    MOST_CATEGORIES,
-    NO_CATEGORY,
     Encoding,
     RunningMoments,
     check_fill,
+    chosen_writing,
     decimal_comma,
     missing_cells,
-    odd_categories,
     plain_numbers,
     seconds_of,
+    without_percent,
 )
 from node2seq.data.tabular import MISSING, as_text, column_error, first_few, pl
-from node2seq.data.times import holds_dates
+from node2seq.data.times import holds_dates, tells_days_first, with_days_first
 from node2seq.errors import Node2SeqError
 
 _FILL = "Fill them with --fill mean or a number, or leave the column out (--ignore)"
@@ -53,6 +53,11 @@ class _ColumnStatistics:
     first_wrong: tuple[int, str] = (0, "")
     too_large: tuple[int, float] = (0, 0.0)
     has_dates: bool = False
+    percentages: int = 0
+    first_percentage: tuple[int, str] = (0, "")
+    days_first: int = 0
+    telling_day: str | None = None
+    seconds: RunningMoments = field(default_factory=RunningMoments)
     texts: set[str] = field(default_factory=set)
     numbers: RunningMoments = field(default_factory=RunningMoments)
 
@@ -96,7 +101,10 @@ class _ColumnStatistics:
 
     def _read_text(self, column: pl.Series, text: pl.Series, before: int) -> tuple[pl.Series, pl.Series]:
         """Whether each cell is missing, and the numbers that the others hold, null where they hold none."""
-        if (example := decimal_comma(column, self.title)) is not None:
+        if text.cast(pl.Float64, strict=False).null_count() > text.null_count():
+            self._add_days(text)
+            text = self._add_percentages(text, before)
+        if (example := decimal_comma(text if column.dtype == pl.String else column, self.title)) is not None:
             raise column_error(
                 self.title,
                 self.name,
@@ -114,10 +122,38 @@ class _ColumnStatistics:
             self.first_wrong = before + place + 1, str(text[place])
         return text.is_null(), numbers
 
+    def _add_days(self, text: pl.Series) -> None:
+        """Take in dates that start with the day; whether all cells are known in the end."""
+        dates = with_days_first(text).drop_nulls()
+        if len(dates):
+            self.days_first += len(dates)
+            self.telling_day = self.telling_day or tells_days_first(text)
+            self.seconds.add(seconds_of(dates, self.title).to_numpy())
+
+    def _add_percentages(self, text: pl.Series, before: int) -> pl.Series:
+        """Take in percentages, and return the cells with these as numbers."""
+        percent = without_percent(text)
+        is_percent = percent.is_not_null()
+        if is_percent.any() and not self.percentages:
+            place = int(is_percent.arg_max() or 0)
+            self.first_percentage = before + place + 1, str(text[place])
+        self.percentages += int(is_percent.sum())
+        return percent.zip_with(is_percent, text)
+
     def encoding(
         self, fill: str | float | None, *, standardize: bool, wanted: bool, notes: list[str]
     ) -> dict[str, Any] | None:
         """How to encode it; None for a column that is left out because it holds too many different texts."""
+        day = self.telling_day if self.days_first == self.given and not self.forced else None
+        percent = self.first_percentage[1] if 0 < self.percentages == self.given else None
+        written = chosen_writing(self.name, percent, day, notes)
+        if day is not None:
+            shift, scale = self.seconds.scale
+            found = {"kind": "time", "name": self.name, "fill": self._fill(fill, self.seconds.mean)}
+            return found | written | {"shift": shift, "scale": scale}
+        if percent is None and self.percentages:  # some cells alone: none of them is a number
+            self.not_numbers += self.percentages
+            self.first_wrong = min(filter(lambda cell: cell[0], (self.first_wrong, self.first_percentage)))
         if self.truths and self.truths == self.given:
             return {"kind": "number", "name": self.name, "fill": self._fill(fill, 0.0)}
         if self.not_numbers and not self.forced and 2 * self.not_numbers <= self.given:
@@ -139,7 +175,7 @@ class _ColumnStatistics:
                 "Correct it, or scale the column",
             )
         kind = "time" if self.has_dates else "number"
-        chosen = {"kind": kind, "name": self.name, "fill": self._fill(fill, self.numbers.mean)}
+        chosen = {"kind": kind, "name": self.name, "fill": self._fill(fill, self.numbers.mean)} | written
         shift, scale = self.numbers.scale if standardize or self.has_dates else (0.0, 1.0)
         return chosen if (shift, scale) == (0.0, 1.0) else chosen | {"shift": shift, "scale": scale}
 

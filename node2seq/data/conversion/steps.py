@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from node2seq.data.categories import NO_CATEGORY
 from node2seq.data.conversion.columns import choose_encoding_by_chunks, flat
 from node2seq.data.conversion.engine import CHUNK, Engine, Report, chunks_of, literal, quoted_name
 from node2seq.data.conversion.job import DTYPES, Job, reported
-from node2seq.data.encoding import NO_CATEGORY, Encoding, encode, width
+from node2seq.data.encoding import Encoding, encode, width
 from node2seq.data.labels import (
     check_classes,
     check_parts,
