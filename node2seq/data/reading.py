@@ -268,7 +268,7 @@ def edge_ends(edges: LazyTable, source: str | None, target: str | None, notes: l
 
 
 def _may_be_ends(edges: LazyTable) -> bool:
-    """Whether two columns of any names may be the ends: no weights, row numbers, or an edge in their place."""
+    """Whether two columns of any names may be the ends: no weights, row numbers or first edge."""
     has_names = all(name.strip() and isinstance(number_or_word(name), str) for name in edges.names)
     return has_names and weight_column(edges) is None
 
