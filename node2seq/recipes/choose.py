@@ -36,9 +36,10 @@ _SOURCE = "the rule for any graph, chosen on validation nodes"
 _WIDE = 256
 # Labels are few if they are fewer than the first number, and a smaller share of all nodes than the second.
 _FEW, _SMALL_SHARE = 500, 0.2
-# Of edges between training and validation nodes: so few say nothing about the others; from such a homophily
-# on, neighbours are taken to be of one class.
-_FEWEST_PAIRS, _HOMOPHILOUS = 50, 0.3
+# Of edges between training and validation nodes, in each direction: so few say nothing about the others, ten
+# nearly always tell neighbours of other classes from those of one; from such a homophily on, neighbours are
+# taken to be of one class.
+_FEWEST_PAIRS, _HOMOPHILOUS = 10, 0.3
 # Smoothed outputs err by the edges between classes, others by what few labels leave to chance. So of wide
 # graphs, those are smoothed for which (1 - homophily) times the root of the labels is smaller than this.
 _SMOOTHABLE = 20.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -20,6 +21,7 @@ from node2seq.data import load
 from node2seq.storage import read_lines
 
 ROOT = Path(__file__).parents[2]
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 
 
 def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[StoredRow]]:
@@ -32,10 +34,21 @@ def run(script: str, folder: Path, *arguments: str) -> tuple[str, list[StoredRow
 
 @pytest.mark.slow
 def test_determinism_compares_two_processes(tmp_path: Path):
-    printed, rows = run("bench_determinism.py", tmp_path, "--graphs", "hub", "--epochs", "1")
+    only = ("--graphs", "hub", "--epochs", "1", "--only", "models")
+    printed, rows = run("bench_determinism.py", tmp_path, *only)
     assert [row.case for row in rows] == [case.name for case in MODEL_CASES]
     assert {(row.result, row.variant, row.threads) for row in rows} == {("the same bits", "1 epochs", 1)}
     assert printed.count("the same bits") == len(MODEL_CASES)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_determinism_of_a_compiled_layer(tmp_path: Path):
+    only = ("--graphs", "hub", "--epochs", "2", "--only", "compiled")
+    _, rows = run("bench_determinism.py", tmp_path, *only)
+    assert [(row.case, row.result) for row in rows] == [
+        (f"Node2SeqConv {readout}, reduce-overhead", "the same bits") for readout in ("max", "mean")
+    ]
 
 
 @pytest.mark.slow

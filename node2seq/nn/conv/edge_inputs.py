@@ -10,6 +10,41 @@ from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.inputs import check_width, is_sparse, values_of
 from node2seq.ops.plan_cache import PlanCache
 
+EdgeInputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def read_edges(
+    edge_index: Any,
+    edge_weight: Any,
+    edge_attr: Any,
+    edge_order: Any,
+    lin_edge: Linear | None,
+    order: str,
+    validate: bool,
+) -> EdgeInputs | None:
+    """The weights, the attributes and the numbers of edges, checked; nothing where they carry nothing.
+
+    Args:
+        edge_index: The edges; a sparse adjacency may hold their weights or attributes.
+        edge_weight: The weight of each edge.
+        edge_attr: The attributes of each edge.
+        edge_order: The number of each edge.
+        lin_edge (Linear, optional): What attributes are projected with.
+        order (str): What the layer sorts by.
+        validate (bool): Whether to look for NaN and infinity.
+    """
+    edge_weight, edge_attr = check_edges(edge_index, edge_weight, edge_attr, lin_edge, validate)
+    edge_order = check_edge_order(edge_index, edge_order, order)
+    if edge_weight is None and edge_attr is None and edge_order is None:
+        return None
+    if ops.is_exporting():
+        raise Node2SeqError(
+            "edge_weight, edge_attr or edge_order in what is exported",
+            "the layer is exported for edges that carry nothing",
+            "Use torch.compile instead",
+        )
+    return edge_weight, edge_attr, edge_order
+
 
 def check_edges(
     edge_index: Any, edge_weight: Any, edge_attr: Any, lin_edge: Linear | None, validate: bool

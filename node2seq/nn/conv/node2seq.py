@@ -12,9 +12,8 @@ from torch_geometric.typing import Adj, OptPairTensor, OptTensor, Size
 from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
-from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import SequenceMessages
-from node2seq.nn.conv.edge_inputs import check_edge_order, check_edges
+from node2seq.nn.conv.edge_inputs import EdgeInputs, read_edges
 from node2seq.nn.conv.inputs import (
     check_features,
     check_not_traced,
@@ -306,7 +305,8 @@ class Node2SeqConv(SequenceMessages):
         is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
         values = None
         if not is_bare or self.order == "edge" or is_sparse(edge_index):
-            values = self._edge_values(edge_index, edge_weight, edge_attr, edge_order)
+            given = (edge_index, edge_weight, edge_attr, edge_order)
+            values = read_edges(*given, self.lin_edge, self.order, self.validate)
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
@@ -453,31 +453,12 @@ class Node2SeqConv(SequenceMessages):
         pair = [ranking.node, ranking.sequences.rows.target]
         return torch.stack(pair if self._source == 0 else pair[::-1]), ranking.score
 
-    def _edge_values(
-        self, edge_index: Adj, edge_weight: OptTensor, edge_attr: OptTensor, edge_order: OptTensor
-    ) -> tuple[OptTensor, OptTensor, OptTensor] | None:
-        """The weights, the attributes and the numbers of edges, checked; nothing where they carry nothing."""
-        is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
-        if is_bare and self.order != "edge" and not is_sparse(edge_index):
-            return None
-        edge_weight, edge_attr = check_edges(edge_index, edge_weight, edge_attr, self.lin_edge, self.validate)
-        edge_order = check_edge_order(edge_index, edge_order, self.order)
-        if edge_weight is None and edge_attr is None and edge_order is None:
-            return None
-        if ops.is_exporting():
-            raise Node2SeqError(
-                "edge_weight, edge_attr or edge_order in what is exported",
-                "the layer is exported for edges that carry nothing",
-                "Use torch.compile instead",
-            )
-        return edge_weight, edge_attr, edge_order
-
     def _sequences(
         self,
         edge_index: Adj,
         key: Tensor,
         query: Tensor,
-        values: tuple[OptTensor, OptTensor, OptTensor] | None,
+        values: EdgeInputs | None,
     ) -> tuple[ops.Sequences, ops.EdgeValues | None]:
         """Each target's neighbours, and what the edges from them carry."""
         nodes, choices = (key.size(-2), query.size(-2)), (int(self.add_self_loops), int(values is None))
