@@ -10,10 +10,10 @@ With ``--check``, an undisturbed conversion has to give the same bytes. What was
 again: remove the folder to start anew.
 """
 
+import itertools
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +26,7 @@ from script import Report, argument_parser
 
 from node2seq.benchmarking.rows import BenchmarkRow
 from node2seq.data.store import StoredGraph
+from node2seq.environment import repeating
 from node2seq.errors import Node2SeqError
 
 NODES, EDGES, FEATURES, CLASSES = 20_000_000, 200_000_000, 64, 10
@@ -142,23 +143,18 @@ class Watch:
     @contextmanager
     def of(self, pid: int, usage: Usage) -> Iterator[None]:
         """Watch a process while it runs."""
-        ended = threading.Event()
+        looks = itertools.count()
 
-        def look() -> None:
-            looks = 0
-            while not ended.wait(0.05):
-                usage.memory = max(usage.memory, anonymous(pid))
-                looks += 1
-                if looks % 40 == 1:
-                    self.look_at_disk()
+        def look() -> float:
+            usage.memory = max(usage.memory, anonymous(pid))
+            if next(looks) % 40 == 0:
+                self.look_at_disk()
+            return 0.05
 
-        thread = threading.Thread(target=look)
-        thread.start()
         try:
-            yield
+            with repeating(look, 0.05):
+                yield
         finally:
-            ended.set()
-            thread.join()
             self.look_at_disk()
 
     def look_at_disk(self) -> None:
