@@ -83,11 +83,15 @@ def rank(
             ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
         elif hops == 1:
             ranking = _score_and_rank(backend, given, key, sequences, union, edges)
+        elif max_candidates is not None and (torch.compiler.is_compiling() or is_transformed()):
+            raise Node2SeqError(
+                f"max_candidates={max_candidates} in what is exported, or in a transform of torch.func",
+                "candidates are drawn outside of it",
+                "Leave max_candidates out, or use torch.compile instead",
+            )
         elif torch.compiler.is_compiling():
-            _refuse_drawing(max_candidates)
             ranking = _select_exported(query, key, union, hops, threshold, joint)
         elif is_transformed():
-            _refuse_drawing(max_candidates)
             ranking = _select_densely(query, key, union, hops, threshold, joint)
         else:
             candidates = candidates_of(sequences, hops, max_candidates).copies(runs)
@@ -103,15 +107,6 @@ def rank(
             ranking = rearrange(ranking, hops, seed, parallel=edges is not None)
     ranking.backend = backend
     return ranking
-
-
-def _refuse_drawing(max_candidates: int | None) -> None:
-    if max_candidates is not None:
-        raise Node2SeqError(
-            f"max_candidates={max_candidates} in what is exported, or in a transform of torch.func",
-            "candidates are drawn outside of it",
-            "Leave max_candidates out, or use torch.compile instead",
-        )
 
 
 def convolve(

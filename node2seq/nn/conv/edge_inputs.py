@@ -33,9 +33,6 @@ def read_edges(
         order (str): What the layer sorts by.
         validate (bool): Whether to look for NaN and infinity.
     """
-    is_bare = edge_weight is None and edge_attr is None and edge_order is None and lin_edge is None
-    if is_bare and order != "edge" and not is_sparse(edge_index):
-        return None
     edge_weight, edge_attr = check_edges(edge_index, edge_weight, edge_attr, lin_edge, validate)
     edge_order = check_edge_order(edge_index, edge_order, order)
     if edge_weight is None and edge_attr is None and edge_order is None:

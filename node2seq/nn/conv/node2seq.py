@@ -302,8 +302,11 @@ class Node2SeqConv(SequenceMessages):
         """
         check_not_traced()
         check_size(size)
-        given = (edge_index, edge_weight, edge_attr, edge_order)
-        values = read_edges(*given, self.lin_edge, self.order, self.validate)
+        is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
+        values = None
+        if not is_bare or self.order == "edge" or is_sparse(edge_index):
+            given = (edge_index, edge_weight, edge_attr, edge_order)
+            values = read_edges(*given, self.lin_edge, self.order, self.validate)
         needs = needs_targets(self.root, self.order, self.hops)
         x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
         is_shared = self.lin_dst is None and x_dst is x_src
@@ -327,27 +330,30 @@ class Node2SeqConv(SequenceMessages):
             sequences, edges = self._sequences(edge_index, key, query, values)
             ranks = winner = None
             if has_ranks:
-                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, values and values[1], backend)
-                taken = (query, key, sequences, weight, ranks, edges)
-                out = convolve_heads(self, self.heads, *taken, dtype, None if is_plain else edge_index)
+                edge_attr = None if values is None else values[1]
+                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, edge_attr, backend)
+                given = (query, key, sequences, weight, ranks, edges)
+                out = convolve_heads(self, self.heads, *given, dtype, None if is_plain else edge_index)
                 ranking = ranks.ranking
             else:
                 ranking = self._rank(query, key, sequences, edges, then, backend)  # eqs. 2 to 4: the order
                 if is_plain:  # eqs. 5 and 6
-                    taken = (key, weight, ranking, self.readout, root, edges, dtype, return_trace)
-                    out, winner = ops.convolve(*taken)
+                    out, winner = ops.convolve(
+                        key, weight, ranking, self.readout, root, edges, dtype, return_trace
+                    )
                 else:
-                    taken = (query, key, weight, ranking, self.readout, edges)
-                    out, winner = self.convolve_messages(edge_index, *taken)
+                    given = (query, key, weight, ranking, self.readout, edges)
+                    out, winner = self.convolve_messages(edge_index, *given)
             if root is None:
                 out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
-        out = out.to(torch.promote_types(x_src.dtype, weight.dtype))
-        extras: list[Any] = []
-        if return_trace:
-            extras.append(Trace.of(ranking, winner, edges, key.shape[:-2].numel() * self.heads, ranks))
-        if return_attention_weights:
-            extras.append(self._edges_and_scores(ranking))
-        return (out, *extras) if extras else out
+        if out.dtype != (dtype := torch.promote_types(x_src.dtype, weight.dtype)):
+            out = out.to(dtype)
+        if not return_trace and not return_attention_weights:
+            return out
+        graphs = key.shape[:-2].numel() * self.heads
+        trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
+        scores = self._edges_and_scores(ranking) if return_attention_weights else None
+        return out, *(extra for extra in (trace, scores) if extra is not None)
 
     def _in_one_step(
         self,
