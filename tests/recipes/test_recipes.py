@@ -136,7 +136,10 @@ def test_a_short_training_drops_less_and_averages_nothing(features: int, homophi
     sizes = GraphSizes(features, classes=5, labels=600, nodes=1000, homophily=homophily)
     usual, short = (recipe_for("residual-node2seq", sizes=replace(sizes, epochs=n)) for n in (31, 30))
     assert usual == recipe_for("residual-node2seq", sizes=sizes)
-    assert short.options == {**usual.options, "dropout": 0.2, "input_dropout": short.options["input_dropout"]}
+    dropped = {"dropout": 0.2, "input_dropout": short.options["input_dropout"]}
+    assert short.options == {**usual.options, **dropped, "conv_scale": 0.1}
+    other = recipe_for("residual-gcn", sizes=replace(sizes, epochs=30))
+    assert other.options == {**recipe_for("residual-gcn", sizes=sizes).options, **dropped}
     assert short.options["input_dropout"] == min(usual.options["input_dropout"], 0.2)
     assert short.settings == replace(usual.settings, lr=0.005, averaging=0.0)
 

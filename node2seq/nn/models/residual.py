@@ -139,6 +139,7 @@ class ResidualNode2SeqOptions(ResidualOptions):
     temperature: float = 1.0
     self_position: Literal["first", "last", "none"] = "first"
     self_loops: bool = True
+    conv_scale: float = 1.0
 
 
 class ResidualNode2Seq(ResidualNetwork):
@@ -182,12 +183,30 @@ class ResidualNode2Seq(ResidualNetwork):
             :obj:`"first"`, :obj:`"last"` or :obj:`"none"`. (default: :obj:`"first"`)
         self_loops (bool): Whether a node is one of its own neighbours inside the layer; its own features
             stand beside the layer in any case. (default: :obj:`True`)
+        conv_scale (float): Factor on the initial weights of the layers' convolution, and of what they add for
+            a node's own features. (default: :obj:`1.0`)
         edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
     Options = ResidualNode2SeqOptions
     reads_sparse_rows = True
     carried = ("edge_weight", "edge_attr", "edge_order")
+    conv_scale: float
+
+    def _make_layers(self, options: Any) -> None:
+        super()._make_layers(options)
+        self._scale_convolutions()
+
+    def reset_parameters(self) -> None:
+        """Draws new initial parameters, and new seeds of the dropouts."""
+        super().reset_parameters()
+        self._scale_convolutions()
+
+    @torch.no_grad()
+    def _scale_convolutions(self) -> None:
+        for conv in (block.get_submodule("conv") for block in self.blocks):
+            for weight in (conv.get_parameter("weight"), conv.get_parameter("lin_root.weight")):
+                weight.mul_(self.conv_scale)
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
         names = ("kernel_size", "readout", "hops", "threshold", "max_candidates", "order", "taps", "backend")

@@ -133,6 +133,24 @@ def test_without_self_loops_the_layer_reads_the_neighbours_alone() -> None:
     assert not torch.allclose(out, with_own(x, edge_index))
 
 
+@pytest.mark.parametrize("readout", ["max", "ranks"])
+def test_the_convolution_starts_at_a_share_of_its_weights(readout: str) -> None:
+    def drawn(again: bool, **options: Any) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        model = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES, readout=readout, **options)
+        if again:
+            torch.manual_seed(0)
+            model.reset_parameters()
+        return dict(model.named_parameters())
+
+    for again in (False, True):
+        whole, share = drawn(again), drawn(again, conv_scale=0.25)
+        scaled = {key for key in whole if key.endswith(("conv.weight", "conv.lin_root.weight"))}
+        assert len(scaled) == 4  # of two blocks
+        for key, value in whole.items():
+            assert torch.equal(share[key], 0.25 * value if key in scaled else value), (key, again)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_only_the_layer_inside_differs(name: str) -> None:
     def others(model: nn.Module) -> dict[str, torch.Size]:
