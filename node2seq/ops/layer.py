@@ -239,31 +239,16 @@ def _rank_selected(
                 "candidates are drawn outside of it",
                 "Leave max_candidates out, or use torch.compile instead",
             )
-        choose = _select_exported if is_exported else _select_densely
-        return choose(query, key, union, hops, threshold, joint)
+        # Both without shapes that depend on values, which vmap has no place for.
+        choose, rows = _select_traced if is_exported else select_dense, union.rows
+        choice = (rows.ptr, rows.target, union.index, hops, threshold, joint)
+        positions = Positions(*choose(query, key, *choice))
+        return Ranking(union, union.with_sources(positions.node), lambda: positions)
     candidates = candidates_of(sequences, hops, max_candidates).copies(runs)
     chosen = (query, key, union, candidates, threshold, joint)
     if added is None and hasattr(backend, "select"):
         return backend.select(*chosen)
     return select(backend, *chosen, None if added is None else added(), parallel=added is not None)
-
-
-def _select_densely(
-    query: Tensor, key: Tensor, sequences: Sequences, hops: int, threshold: float | Tensor, joint: bool
-) -> Ranking:
-    """For transforms of ``torch.func``: vmap has no place for shapes that depend on values."""
-    graph = sequences.rows.ptr, sequences.rows.target, sequences.index
-    positions = Positions(*select_dense(query, key, *graph, hops, threshold, joint))
-    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
-
-
-def _select_exported(
-    query: Tensor, key: Tensor, sequences: Sequences, hops: int, threshold: float | Tensor, joint: bool
-) -> Ranking:
-    rows = sequences.rows
-    arguments = (query, key, rows.ptr, rows.target, sequences.index, hops, threshold, joint)
-    positions = Positions(*_select_traced(*arguments))
-    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
 
 
 @torch.library.custom_op("node2seq::select", mutates_args=())
