@@ -28,6 +28,16 @@ def whole_numbers(rows: int, channels: int, dtype: torch.dtype = torch.float32, 
     return torch.randint(-1, 2, (rows, channels), generator=generator).to(dtype)
 
 
+def native_step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> list[Tensor]:
+    """Ranks, convolves, and goes back: everything that the layer asks of the backend."""
+    native = ops.choose_backend("native", x)
+    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    ranking = native.score_and_rank(x.detach(), x.detach(), sequences)
+    out = getattr(native, f"convolve_{readout}")(x, weight, ranking.layout)
+    out = out[0] if readout == "max" else out
+    return [*ranking, out.detach(), *torch.autograd.grad(out.square().sum(), [x, weight])]
+
+
 def assert_same_ranking(found: ops.Ranking | ops.Positions, expected: ops.Ranking | ops.Positions) -> None:
     """The same nodes, scores and entries, to the last bit."""
     for name, a, b in zip(("node", "score", "entry"), found, expected, strict=True):

@@ -62,10 +62,7 @@ def load_bitcoin_otc(
     time = when[number]
     masks = split_in_order(time)
     assert masks is not None
-    target = np.repeat(np.arange(number.size), [len(earlier[i]) for i in number])
-    source = np.concatenate([earlier[i] for i in number])
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
+    source, target = _edges([earlier[i] for i in number])
 
     rater[:, ::2] = np.log1p(rater[:, ::2])
     rater[:, 1::2] /= _LARGEST_RATING
@@ -114,6 +111,14 @@ def _history(
             sums[1] += value
         latest[other].append(number)
     return table[:, 2], table[:, 3].astype(np.float64), rater, received, earlier
+
+
+def _edges(neighbours: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """The source and the target of each edge, by source."""
+    target = np.repeat(np.arange(len(neighbours)), [len(sources) for sources in neighbours])
+    source = np.concatenate(neighbours)
+    order = np.lexsort((target, source))
+    return source[order], target[order]
 
 
 def _count_and_mean(sums: list[int]) -> tuple[float, float]:

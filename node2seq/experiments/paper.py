@@ -121,61 +121,37 @@ def _figures(columns: tuple[str, ...], means: str, sds: str | None = None) -> di
     return {column: Figure(mean, sd) for column, mean, sd in pairs}
 
 
+def _lines(columns: tuple[str, ...], *printed: tuple[str, ...]) -> tuple[TableLine, ...]:
+    """A line for each model: its means over the runs, and their standard deviations where there are some."""
+    return tuple(
+        TableLine(MODEL_TITLES[model], model, figures=_figures(columns, *figures))
+        for model, *figures in printed
+    )
+
+
 TABLES: dict[str, ResultTable] = {
     "2": ResultTable(
         "Table 2: citation and co-purchase graphs",
         _HOMOPHILIC,
-        (
-            TableLine(
-                "Cheby",
-                "cheby",
-                figures=_figures(_HOMOPHILIC, "80.7 76.5 69.9 67.2 88.0", "1.1 1.6 1.0 1.6 1.9"),
-            ),
-            TableLine(
-                "GCN", "gcn", figures=_figures(_HOMOPHILIC, "81.6 79.2 70.3 67.9 87.6", "0.8 1.9 0.9 1.7 2.1")
-            ),
-            TableLine(
-                "GAT", "gat", figures=_figures(_HOMOPHILIC, "82.9 81.1 70.7 69.1 89.4", "0.5 1.2 0.6 1.6 1.8")
-            ),
-            TableLine(
-                "SGC", "sgc", figures=_figures(_HOMOPHILIC, "81.2 80.7 71.0 68.3 89.5", "1.6 1.8 0.5 1.4 1.8")
-            ),
-            TableLine(
-                "LGCN",
-                "lgcn",
-                figures=_figures(_HOMOPHILIC, "82.7 80.5 71.2 68.6 88.9", "0.7 1.5 0.6 1.7 1.9"),
-            ),
-            TableLine(
-                "Node2Seq",
-                "node2seq",
-                figures=_figures(_HOMOPHILIC, "84.0 82.0 72.4 70.8 90.1", "0.6 1.2 1.1 1.7 1.1"),
-            ),
+        _lines(
+            _HOMOPHILIC,
+            ("cheby", "80.7 76.5 69.9 67.2 88.0", "1.1 1.6 1.0 1.6 1.9"),
+            ("gcn", "81.6 79.2 70.3 67.9 87.6", "0.8 1.9 0.9 1.7 2.1"),
+            ("gat", "82.9 81.1 70.7 69.1 89.4", "0.5 1.2 0.6 1.6 1.8"),
+            ("sgc", "81.2 80.7 71.0 68.3 89.5", "1.6 1.8 0.5 1.4 1.8"),
+            ("lgcn", "82.7 80.5 71.2 68.6 88.9", "0.7 1.5 0.6 1.7 1.9"),
+            ("node2seq", "84.0 82.0 72.4 70.8 90.1", "0.6 1.2 1.1 1.7 1.1"),
         ),
     ),
     "3": ResultTable(
         "Table 3: graphs whose neighbours differ",
         _HETEROPHILIC,
-        (
-            TableLine(
-                "GCN",
-                "gcn",
-                figures=_figures(_HETEROPHILIC, "68.1 54.1 30.6 57.2 61.2 60.7", "1.6 1.7 1.0 7.3 5.6 5.5"),
-            ),
-            TableLine(
-                "GAT",
-                "gat",
-                figures=_figures(_HETEROPHILIC, "66.3 50.8 29.6 55.1 58.1 58.7", "2.8 2.1 0.8 5.9 5.1 7.7"),
-            ),
-            TableLine(
-                "SGC",
-                "sgc",
-                figures=_figures(_HETEROPHILIC, "65.0 45.5 30.2 55.8 55.1 53.7", "2.1 1.8 1.3 5.3 5.4 6.3"),
-            ),
-            TableLine(
-                "Node2Seq",
-                "node2seq",
-                figures=_figures(_HETEROPHILIC, "69.4 58.8 31.4 58.7 63.7 60.3", "1.6 1.4 1.0 6.8 6.1 7.0"),
-            ),
+        _lines(
+            _HETEROPHILIC,
+            ("gcn", "68.1 54.1 30.6 57.2 61.2 60.7", "1.6 1.7 1.0 7.3 5.6 5.5"),
+            ("gat", "66.3 50.8 29.6 55.1 58.1 58.7", "2.8 2.1 0.8 5.9 5.1 7.7"),
+            ("sgc", "65.0 45.5 30.2 55.8 55.1 53.7", "2.1 1.8 1.3 5.3 5.4 6.3"),
+            ("node2seq", "69.4 58.8 31.4 58.7 63.7 60.3", "1.6 1.4 1.0 6.8 6.1 7.0"),
         ),
     ),
     "4": ResultTable(
@@ -192,10 +168,11 @@ TABLES: dict[str, ResultTable] = {
     "5": ResultTable(
         "Table 5: a GCN layer in the Node2Seq layer's place",
         _ABLATED,
-        (
-            TableLine("GCN", "gcn", figures=_figures(_ABLATED, "81.6 79.2 70.3 67.9 68.1 54.1")),
-            TableLine("GCN*", "gcn*", figures=_figures(_ABLATED, "80.7 79.1 69.2 69.1 68.6 56.5")),
-            TableLine("Node2Seq", "node2seq", figures=_figures(_ABLATED, "84.0 82.0 72.4 70.8 69.4 58.8")),
+        _lines(
+            _ABLATED,
+            ("gcn", "81.6 79.2 70.3 67.9 68.1 54.1"),
+            ("gcn*", "80.7 79.1 69.2 69.1 68.6 56.5"),
+            ("node2seq", "84.0 82.0 72.4 70.8 69.4 58.8"),
         ),
         contrasts=(("Node2Seq", "GCN*"),),
     ),

@@ -21,7 +21,7 @@ from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
 from node2seq.ops.dispatch import NATIVE_DTYPES, choose_backend, is_transformed
 from node2seq.ops.edge_values import EdgeValues
-from node2seq.ops.fixed_order import find_order, rank_by_edges, rearrange, rearrange_by_edges
+from node2seq.ops.fixed_order import EdgeOrder, find_order, rank_by_edges, rearrange, rearrange_by_edges
 from node2seq.ops.linear import SparseRows, initialize, is_plain_linear, linear
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences, rank_parallel
@@ -72,38 +72,24 @@ def rank(
         query = key if is_shared else query.flatten(0, -2)
     if isinstance(backend, str):
         backend = choose_backend(backend, key)
-    if hasattr(backend, "trace_rank"):  # one opaque step of what is compiled now
+    if torch.compiler.is_compiling() and hasattr(backend, "trace_rank"):  # one opaque step
         return backend.trace_rank(
             query, key, union, hops, threshold, joint, max_candidates, order, seed, edges
         )
+    added = None if edges is None else partial(edges.score, given, sequences)
+    by_edge = None
     with torch.no_grad():
-        if order.startswith("edge") and edges is not None and hops == 1:
-            ranking = _rank_by_edges(backend, given, key, sequences, union, order, edges)
-        elif hops == 1 and edges is None and hasattr(backend, "score_and_rank"):
-            ranking = backend.score_and_rank(query, key, union, then if order == "attention" else None)
-        elif hops == 1:
-            ranking = _score_and_rank(backend, given, key, sequences, union, edges)
-        elif max_candidates is not None and (torch.compiler.is_compiling() or is_transformed()):
-            raise Node2SeqError(
-                f"max_candidates={max_candidates} in what is exported, or in a transform of torch.func",
-                "candidates are drawn outside of it",
-                "Leave max_candidates out, or use torch.compile instead",
-            )
-        elif torch.compiler.is_compiling():
-            ranking = _select_exported(query, key, union, hops, threshold, joint)
-        elif is_transformed():
-            ranking = _select_densely(query, key, union, hops, threshold, joint)
-        else:
-            candidates = candidates_of(sequences, hops, max_candidates).copies(runs)
-            choose = getattr(backend, "select", None) if edges is None else None
-            if choose is None:
-                added = None if edges is None else edges.score(given, sequences)
-                choose = partial(select, backend, added=added, parallel=edges is not None)
-            ranking = choose(query, key, union, candidates, threshold, joint)
-        if order.startswith("edge") and edges is not None and hops > 1:
+        if edges is not None and order.startswith("edge"):
             by_edge = find_order(sequences, edges, order == "edge-self-last")
-            ranking = rearrange_by_edges(by_edge, backend.precedence((key * key).sum(-1)), ranking)
-        elif order in ("degree", "random"):
+        if hops == 1:
+            following = then if order == "attention" else None
+            ranking = _rank_local(backend, query, key, union, added, by_edge, following)
+        else:
+            graph, choice = (sequences, runs, union), (hops, threshold, joint, max_candidates)
+            ranking = _rank_selected(backend, query, key, *graph, added, *choice)
+            if by_edge is not None:
+                ranking = rearrange_by_edges(by_edge, backend.precedence((key * key).sum(-1)), ranking)
+        if order in ("degree", "random"):
             ranking = rearrange(ranking, hops, seed, parallel=edges is not None)
     ranking.backend = backend
     return ranking
@@ -187,83 +173,82 @@ def find_layer(
     return partial(backend.layer, x, projection, weight, root) if is_of_one_type else None
 
 
-@torch.no_grad()
-def _score(
+def _rank_local(
     backend: Any,
     query: Tensor,
     key: Tensor,
-    sequences: Sequences,
     union: Sequences,
-    edges: EdgeValues | None,
-) -> Tensor:
-    """Equation 2: the score of each entry of all runs, with what the attributes of edges add."""
-    score = backend.score(query.flatten(0, -2), key, union)
-    added = None if edges is None else edges.score(query, sequences)
-    return score if added is None else score + added
-
-
-def _rank_by_edges(
-    backend: Any,
-    query: Tensor,
-    key: Tensor,
-    sequences: Sequences,
-    union: Sequences,
-    order: str,
-    edges: EdgeValues,
+    added: Callable[[], Tensor | None] | None,
+    by_edge: EdgeOrder | None,
+    then: Convolution | None,
 ) -> Ranking:
-    """Local neighbours by the numbers of their edges, for which scores only matter to a trace."""
-    return rank_by_edges(
-        find_order(sequences, edges, order == "edge-self-last"),
-        lambda: backend.precedence((key * key).sum(-1)),
-        lambda: _score(backend, query, key, sequences, union, edges),
-        union,
-    )
-
-
-def _score_and_rank(
-    backend: Any,
-    query: Tensor,
-    key: Tensor,
-    sequences: Sequences,
-    union: Sequences,
-    edges: EdgeValues | None = None,
-) -> Ranking:
-    """Equations 2 and 3 one after the other, for local neighbours.
+    """The graph's own entries, of all runs.
 
     Args:
         backend: What holds the ``score``, the ``precedence`` and the ``rank`` to use.
-        query (torch.Tensor): The targets' projections, [N, D] or [R, N, D].
+        query (torch.Tensor): The targets' projections, [R * N, D].
         key (torch.Tensor): The sources' projections, [R * M, D].
-        sequences (Sequences): The neighbours of each target.
-        union (Sequences): Those of all runs.
-        edges (EdgeValues, optional): What edges carry; parallel edges have an entry each then.
+        union (Sequences): The neighbours of each target.
+        added (callable, optional): Gives what the attributes of edges add to each score, where edges carry
+            something; parallel edges have an entry each then.
+        by_edge (EdgeOrder, optional): The order by the numbers of the edges, for which scores only matter to
+            a trace.
+        then (Convolution, optional): The convolution over ``key`` that follows.
     """
-    score = _score(backend, query, key, sequences, union, edges)
-    ties = backend.precedence((key * key).sum(-1))
-    if edges is None:
-        order = backend.rank(score, ties, union)
+    if added is None and hasattr(backend, "score_and_rank"):
+        return backend.score_and_rank(query, key, union, then)
+
+    def scores() -> Tensor:
+        with torch.no_grad():  # asked for now, or later by a trace
+            score, more = backend.score(query, key, union), None if added is None else added()
+            return score if more is None else score + more
+
+    def ties() -> Tensor:
+        return backend.precedence((key * key).sum(-1))
+
+    if by_edge is not None:
+        return rank_by_edges(by_edge, ties, scores, union)
+    score = scores()
+    if added is None:
+        order = backend.rank(score, ties(), union)
     else:
-        order = rank_parallel(backend, score, ties[union.index], union)
+        order = rank_parallel(backend, score, ties()[union.index], union)
     ranked = union.reorder(order)
     return Ranking(union, ranked, lambda: Positions(ranked.index, score[order], order))
 
 
-def _select_densely(
-    query: Tensor, key: Tensor, sequences: Sequences, hops: int, threshold: float | Tensor, joint: bool
+def _rank_selected(
+    backend: Any,
+    query: Tensor,
+    key: Tensor,
+    sequences: Sequences,
+    runs: int,
+    union: Sequences,
+    added: Callable[[], Tensor | None] | None,
+    hops: int,
+    threshold: float | Tensor,
+    joint: bool,
+    max_candidates: int | None,
 ) -> Ranking:
-    """For transforms of ``torch.func``: vmap has no place for shapes that depend on values."""
-    graph = sequences.rows.ptr, sequences.rows.target, sequences.index
-    positions = Positions(*select_dense(query, key, *graph, hops, threshold, joint))
-    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
-
-
-def _select_exported(
-    query: Tensor, key: Tensor, sequences: Sequences, hops: int, threshold: float | Tensor, joint: bool
-) -> Ranking:
-    rows = sequences.rows
-    arguments = (query, key, rows.ptr, rows.target, sequences.index, hops, threshold, joint)
-    positions = Positions(*_select_traced(*arguments))
-    return Ranking(sequences, sequences.with_sources(positions.node), lambda: positions)
+    """What is chosen within several hops; see :func:`rank` and :func:`_rank_local`."""
+    is_exported = torch.compiler.is_compiling()
+    if is_exported or is_transformed():
+        if max_candidates is not None:
+            raise Node2SeqError(
+                f"max_candidates={max_candidates} in what is exported, or in a transform of torch.func",
+                "candidates are drawn outside of it",
+                "Leave max_candidates out, or use torch.compile instead",
+            )
+        # Both without shapes that depend on values, which vmap has no place for.
+        choose, rows = _select_traced if is_exported else select_dense, union.rows
+        choice = (rows.ptr, rows.target, union.index, hops, threshold, joint)
+        positions = Positions(*choose(query, key, *choice))
+        return Ranking(union, union.with_sources(positions.node), lambda: positions)
+    candidates = candidates_of(sequences, hops, max_candidates).copies(runs)
+    chosen = (query, key, union, candidates, threshold, joint)
+    if added is None and hasattr(backend, "select"):
+        return backend.select(*chosen)
+    return select(backend, *chosen, None if added is None else added(), parallel=added is not None)
 
 
 @torch.library.custom_op("node2seq::select", mutates_args=())

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from bare_core import command_without
 
 from node2seq.cli.definitions import read
 from node2seq.cli.flags import ReproduceFlags
@@ -42,20 +43,7 @@ ARGUMENTS = [
     "--device",
     "cpu",
 ]
-BARE = """
-import sys
-banned = {"typer", "rich", "safetensors", "polars", "matplotlib", "networkx", "pandas"}
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        frame = sys._getframe(1)
-        while frame and "importlib" in frame.f_code.co_filename:
-            frame = frame.f_back
-        if frame and "node2seq" in frame.f_globals.get("__name__", "") and name.split(".")[0] in banned:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Block())
-from node2seq.__main__ import main
-main()
-"""
+BARE = command_without("typer", "rich", "safetensors", "polars", "matplotlib", "networkx", "pandas")
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from bare_core import command_without
 
 from node2seq import Node2SeqError
 from node2seq.data import load, make_split
@@ -290,20 +291,7 @@ def test_a_killed_search_resumes_as_if_nothing_had_happened(texas, tmp_path):
 
 @pytest.mark.slow
 def test_it_runs_where_only_torch_pyg_and_numpy_are(texas, tmp_path):
-    code = """
-import sys
-banned = {"typer", "rich", "safetensors", "polars", "optuna", "scipy", "pandas", "numba"}
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        importer = sys._getframe(1)
-        while importer and "importlib" in importer.f_code.co_filename:
-            importer = importer.f_back
-        if importer and "node2seq" in importer.f_globals.get("__name__", "") and name.split(".")[0] in banned:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Block())
-from node2seq.__main__ import main
-main()
-"""
+    code = command_without("typer", "rich", "safetensors", "polars", "optuna", "scipy", "pandas", "numba")
     arguments = ["tune", "texas", "--fix", "epochs=2", "--fix", "hidden_channels=4", "--trials", "2"]
     arguments += ["--sampler", "halving", "--seeds", "100", "--final-seeds", "200", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import in_ranks
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -23,14 +24,7 @@ NODES, FEATURES, CLASSES = 90, 6, 3
 
 @pytest.fixture(scope="module")
 def data() -> Data:
-    """Classes that a node shares with most of its neighbours."""
-    generator = torch.Generator().manual_seed(1)
-    y = torch.randint(CLASSES, (NODES,), generator=generator)
-    pairs = torch.randint(NODES, (2, 900), generator=generator)
-    same = (y[pairs[0]] == y[pairs[1]]) | (torch.rand(900, generator=generator) < 0.1)
-    x = torch.randn(NODES, FEATURES, generator=generator, dtype=torch.float64)
-    x[:, :CLASSES] += torch.nn.functional.one_hot(y, CLASSES)
-    return Data(x=x, edge_index=pairs[:, same], y=y)
+    return in_ranks.graph()[0]
 
 
 @pytest.fixture(scope="module")

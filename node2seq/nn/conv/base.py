@@ -13,7 +13,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, softmax
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.edge_inputs import check_edge_values
-from node2seq.nn.conv.inputs import edges_of, entries_of, has_message_hooks, sequences_of
+from node2seq.nn.conv.inputs import check_not_traced, edges_of, entries_of, has_message_hooks, sequences_of
 
 
 class NotScripted(nn.Module):
@@ -96,6 +96,7 @@ class Neighbours:
         backend: str = "auto",
         heads: int = 1,
     ) -> None:
+        check_not_traced()
         self.edge_index = edge_index
         nodes, is_forward = x.size(-2), int(flow == "source_to_target")
         # PyG counts an edge as often as it is listed.

@@ -7,10 +7,8 @@ from torch_geometric.nn import Linear
 
 from node2seq import ops
 from node2seq.errors import Node2SeqError
-from node2seq.nn.conv.inputs import check_width, is_sparse, values_of
+from node2seq.nn.conv.inputs import EdgeInputs, check_width, is_sparse, values_of
 from node2seq.ops.plan_cache import PlanCache
-
-EdgeInputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def read_edges(

@@ -4,8 +4,9 @@ What edges carry is checked in :mod:`node2seq.nn.conv.edge_inputs`.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch.jit._trace import is_tracing as is_jit_tracing
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import Linear, MessagePassing
-from torch_geometric.typing import Size
+from torch_geometric.typing import Adj, Size
 from torch_geometric.typing import SparseTensor as _SparseTensor  # pyright: ignore[reportAttributeAccessIssue]
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
@@ -38,6 +39,28 @@ _AT_LEAST_ONE = {
     "hops": "how far away neighbours may be",
     "out_channels": "the size of each output sample",
 }
+
+
+# The weights, the attributes and the numbers of edges.
+EdgeInputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+class Inputs(NamedTuple):
+    """What a layer is called with, checked, and the way that it takes."""
+
+    x_src: Tensor
+    x_dst: Tensor | None
+    edge_index: Adj
+    values: EdgeInputs | None  # what edges carry
+    is_plain: bool  # no explainer, no hook and no subclass's own message wants single messages
+    is_shared: bool  # sources and targets are the same nodes, projected once
+    root: ops.Root | None  # own features that go into the same product as the convolution: rows of the key
+    then: ops.Convolution | None  # the windows that a backend may look ahead to
+    dtype: torch.dtype  # of what is multiplied and gathered, where the backend can choose
+    lin: Linear  # what sources are projected with; to look it up in the layer takes as long as many a check
+    full_precision: AbstractContextManager[object]
+    backend: Any
+    weight: Tensor  # the taps
 
 
 def is_count(value: Any, least: int = 1) -> bool:
@@ -166,20 +189,16 @@ def needs_targets(root: str, order: str, hops: int) -> str | None:
     return f"hops={hops} chooses neighbours by their scores" if hops > 1 else None
 
 
-def check_features(
-    x: Any, size: Size, source: int, lin: Linear, lin_dst: Linear | None, needs: str | None, validate: bool
-) -> tuple[Tensor, Tensor | None]:
+def check_features(layer: Any, lin: Linear, x: Any, size: Size) -> tuple[Tensor, Tensor | None]:
     """The features of the sources and of the targets, or an error if the layer cannot work on them.
 
     Args:
+        layer (Node2SeqConv): The layer.
+        lin (Linear): What it projects the sources with.
         x: The features: of all nodes, or a pair in the order of the rows of the edge index.
         size (tuple): The number of nodes on each side, if it is given.
-        source (int): Which of a pair are the sources.
-        lin (Linear): What the sources are projected with.
-        lin_dst (Linear, optional): What the targets are projected with, where not with the same.
-        needs (str, optional): Why the features of the targets are needed, if they are.
-        validate (bool): Whether to look for NaN and infinity.
     """
+    source, lin_dst, validate = layer._source, layer.lin_dst, layer.validate
     pair = x if isinstance(x, (tuple, list)) else (x, x)
     if len(pair) != 2:
         raise Node2SeqError(
@@ -188,7 +207,8 @@ def check_features(
             "Pass a tensor, or a tuple of two",
         )
     x_src, x_dst = pair[source], pair[1 - source]
-    if x_src is None or (x_dst is None and needs is not None):
+    needs = needs_targets(layer.root, layer.order, layer.hops) if x_dst is None else None
+    if x_src is None or needs is not None:
         raise Node2SeqError(
             f"x=({', '.join('None' if part is None else 'Tensor' for part in pair)})",
             "the sources' features are what is convolved" if x_src is None else str(needs),
@@ -291,7 +311,6 @@ def sequences_of(
     Edges are checked when the sequences are built; node ids are not while exporting or capturing. The user's
     choice of a backend only decides who builds them.
     """
-    check_not_traced()
     is_compiling = torch.compiler.is_compiling()
     if is_compiling or not isinstance(edge_index, (Tensor, SparseTensor)):
         _check_form(edge_index, graph)

@@ -13,8 +13,10 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from node2seq import ops
 from node2seq.nn.conv.base import SequenceMessages
-from node2seq.nn.conv.edge_inputs import EdgeInputs, read_edges
+from node2seq.nn.conv.edge_inputs import read_edges
 from node2seq.nn.conv.inputs import (
+    EdgeInputs,
+    Inputs,
     check_features,
     check_not_traced,
     check_options,
@@ -22,17 +24,9 @@ from node2seq.nn.conv.inputs import (
     entries_of,
     has_message_hooks,
     is_sparse,
-    needs_targets,
     sequences_of,
 )
-from node2seq.nn.conv.ranks import (
-    RankOptions,
-    Trace,
-    complete_ranks,
-    convolve_heads,
-    split_heads,
-    threshold_of_heads,
-)
+from node2seq.nn.conv.ranks import RankOptions, Trace, complete_ranks, convolve_heads, rank_softly
 
 
 def _compiled_as_a_whole(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -300,86 +294,106 @@ class Node2SeqConv(SequenceMessages):
                 that the layer convolved over, self entries and non-local nodes among them, each target's
                 together and best first, and the score of each.
         """
-        check_not_traced()
-        check_size(size)
-        is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
-        values = None
-        if not is_bare or self.order == "edge" or is_sparse(edge_index):
-            given = (edge_index, edge_weight, edge_attr, edge_order)
-            values = read_edges(*given, self.lin_edge, self.order, self.validate)
-        needs = needs_targets(self.root, self.order, self.hops)
-        x_src, x_dst = check_features(x, size, self._source, self.lin, self.lin_dst, needs, self.validate)
-        is_shared = self.lin_dst is None and x_dst is x_src
-        # Single messages: for an explainer, a hook, or a message of a subclass's own.
-        is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
-        # Own features that are rows of the key go into the same product as the convolution.
-        has_ranks = self.readout == "ranks"
-        fuses = is_plain and is_shared and self.root == "projected" and values is None and not has_ranks
-        root = ops.root_of(self.lin_root, self.bias) if fuses else None
-        dtype = ops.storage_dtype(x_src)
-        then = ops.Convolution(self.kernel_size, self.readout, root is not None, dtype) if is_plain else None
-        with ops.full_precision(x_src.device):
-            backend = ops.choose_backend(self.backend, x_src, ops.product_dtype(x_src, self.lin))
-            weight = self.tap_matrices()
-            if root is not None and then is not None and not return_trace and not return_attention_weights:
-                in_one = self._in_one_step(backend, x_src, edge_index, weight, root, then)
-                if in_one is not None:
-                    return in_one
-            key = ops.project(self.lin, x_src, backend)  # eq. 1: X̄ = X W1, [M, D]
-            query = key if is_shared else self._query(x_dst, key, edge_index, size, backend)  # [N, D]
-            sequences, edges = self._sequences(edge_index, key, query, values)
-            ranks = winner = None
-            if has_ranks:
-                edge_attr = None if values is None else values[1]
-                ranks = self._ranks(x_src, x_dst, query, key, sequences, edges, edge_attr, backend)
-                given = (query, key, sequences, weight, ranks, edges)
-                out = convolve_heads(self, self.heads, *given, dtype, None if is_plain else edge_index)
-                ranking = ranks.ranking
-            else:
-                ranking = self._rank(query, key, sequences, edges, then, backend)  # eqs. 2 to 4: the order
-                if is_plain:  # eqs. 5 and 6
-                    out, winner = ops.convolve(
-                        key, weight, ranking, self.readout, root, edges, dtype, return_trace
-                    )
-                else:
-                    given = (query, key, weight, ranking, self.readout, edges)
-                    out, winner = self.convolve_messages(edge_index, *given)
-            if root is None:
-                out = self._add_own(out, x_dst if self.root == "input" else query)  # eq. 7
-        if out.dtype != (dtype := torch.promote_types(x_src.dtype, weight.dtype)):
+        given = self._read(x, edge_index, edge_weight, edge_attr, edge_order, size)
+        wants_more = return_trace or return_attention_weights
+        with given.full_precision:
+            whole = None if wants_more else self._in_one_step(given)
+            if whole is not None:
+                return whole
+            query, key = self._project(given, size)  # eq. 1: X̄ = X W1, [N, D] and [M, D]
+            sequences, edges = self._sequences(edge_index, key, query, given.values)
+            ranking, ranks = self._rank(given, query, key, sequences, edges)  # eqs. 2 to 4
+            out, winner = self._convolve(given, query, key, ranking, ranks, sequences, edges, return_trace)
+            out = self._add_own(given, out, query)  # eq. 7
+        dtype = torch.promote_types(given.x_src.dtype, given.weight.dtype)
+        if out.dtype != dtype:
             out = out.to(dtype)
-        if not return_trace and not return_attention_weights:
+        if not wants_more:
             return out
         graphs = key.shape[:-2].numel() * self.heads
         trace = Trace.of(ranking, winner, edges, graphs, ranks) if return_trace else None
         scores = self._edges_and_scores(ranking) if return_attention_weights else None
         return out, *(extra for extra in (trace, scores) if extra is not None)
 
-    def _in_one_step(
+    def _read(
         self,
-        backend: Any,
-        x: Tensor,
+        x: Tensor | OptPairTensor,
         edge_index: Adj,
-        weight: Tensor,
-        root: ops.Root,
-        then: ops.Convolution,
-    ) -> Tensor | None:
+        edge_weight: OptTensor,
+        edge_attr: OptTensor,
+        edge_order: OptTensor,
+        size: Size,
+    ) -> Inputs:
+        """Checks what the layer is called with, and chooses the way that it takes."""
+        check_not_traced()
+        check_size(size)
+        is_bare = edge_weight is None and edge_attr is None and edge_order is None and self.lin_edge is None
+        values = None
+        if not is_bare or self.order == "edge" or is_sparse(edge_index):
+            carried = (edge_index, edge_weight, edge_attr, edge_order)
+            values = read_edges(*carried, self.lin_edge, self.order, self.validate)
+        lin = self.lin
+        x_src, x_dst = check_features(self, lin, x, size)
+        is_plain = not has_message_hooks(self) and type(self).message is SequenceMessages.message
+        is_shared = self.lin_dst is None and x_dst is x_src
+        has_windows = is_plain and self.readout != "ranks"
+        fuses = has_windows and is_shared and self.root == "projected" and values is None
+        root = ops.root_of(self.lin_root, self.bias) if fuses else None
+        dtype = ops.storage_dtype(x_src)
+        windows = (self.kernel_size, self.readout, root is not None, dtype)
+        return Inputs(
+            x_src,
+            x_dst,
+            edge_index,
+            values,
+            is_plain,
+            is_shared,
+            root,
+            ops.Convolution(*windows) if has_windows else None,
+            dtype,
+            lin,
+            ops.full_precision(x_src.device),
+            ops.choose_backend(self.backend, x_src, ops.product_dtype(x_src, lin)),
+            self.tap_matrices(),
+        )
+
+    def _in_one_step(self, given: Inputs) -> Tensor | None:
         """All equations at once, if nothing in the options or the backend stands against it."""
-        if self.hops > 1 or self.order != "attention" or not hasattr(backend, "layer"):
+        root, then, backend = given.root, given.then, given.backend
+        if root is None or then is None or self.hops > 1 or self.order != "attention":
             return None
-        step = ops.find_layer(backend, self.lin, x, weight, root)
-        return None if step is None else step(self._sequences(edge_index, x, x, None)[0], then)
+        if not hasattr(backend, "layer"):
+            return None
+        x = given.x_src
+        step = ops.find_layer(backend, given.lin, x, given.weight, root)
+        return None if step is None else step(self._sequences(given.edge_index, x, x, None)[0], then)
+
+    def _project(self, given: Inputs, size: Size) -> tuple[Tensor, Tensor]:
+        """Each side's projections; of targets without features, zeros that nothing depends on."""
+        key = ops.project(given.lin, given.x_src, given.backend)
+        if given.is_shared:
+            return key, key
+        if given.x_dst is not None:
+            return ops.project(self.lin_dst or given.lin, given.x_dst, given.backend), key
+        targets = None if size is None else size[self._target]
+        if targets is None:
+            edge_index: Any = given.edge_index
+            targets = edge_index.size(0) if is_sparse(edge_index) else key.size(-2)
+        return key.new_zeros(*key.shape[:-2], targets, key.size(-1)), key
 
     def _rank(
         self,
+        given: Inputs,
         query: Tensor,
         key: Tensor,
         sequences: ops.Sequences,
         edges: ops.EdgeValues | None,
-        then: ops.Convolution | None,
-        backend: Any,
-    ) -> ops.Ranking:
-        return ops.rank(
+    ) -> tuple[ops.Ranking, ops.Ranks | None]:
+        """The order of each target's neighbours, and for ranks how much of each stands at each of them."""
+        if self.soft:
+            ranks = rank_softly(self, given, query, key, sequences, edges)
+            return ranks.ranking, ranks
+        ranking = ops.rank(
             query,
             key,
             sequences,
@@ -391,62 +405,43 @@ class Node2SeqConv(SequenceMessages):
             order="edge-self-last" if self.self_position == "last" else self.order,
             seed=self.order_seed,
             edges=edges,
-            then=then,
-            backend=backend,
+            then=given.then,
+            backend=given.backend,
         )
+        if self.readout != "ranks":
+            return ranking, None
+        ranks = ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
+        return ranks.ranking, ranks
 
-    def _ranks(
+    def _convolve(
         self,
-        x_src: Tensor,
-        x_dst: Tensor | None,
+        given: Inputs,
         query: Tensor,
         key: Tensor,
+        ranking: ops.Ranking,
+        ranks: ops.Ranks | None,
         sequences: ops.Sequences,
         edges: ops.EdgeValues | None,
-        edge_attr: OptTensor,
-        backend: Any,
-    ) -> ops.Ranks:
-        """How much of each neighbour stands at each rank: soft, or all of it at its place in the order."""
-        if not self.soft:
-            ranking = self._rank(query, key, sequences, edges, None, backend)
-            return ops.hard_ranks(ranking, self.kernel_size, self.hops, key.dtype)
-        heads = self.heads
-        if self.lin_query is not None and self.lin_key is not None and x_dst is not None:
-            query = split_heads(ops.project(self.lin_query, x_dst, backend), heads)
-            key = split_heads(ops.project(self.lin_key, x_src, backend), heads)
-            if edges is not None and self.lin_edge_key is not None and edge_attr is not None:
-                attr = ops.project(self.lin_edge_key, edge_attr)
-                if heads > 1:
-                    attr = attr if attr.dim() == 3 else attr.expand(ops.runs_of(x_src), -1, -1)
-                edges = edges._replace(attr=split_heads(attr, heads))
-        return ops.soft_ranks(
-            query,
-            key,
-            sequences,
-            self.kernel_size,
-            temperature=self.temperature,
-            hops=self.hops,
-            threshold=threshold_of_heads(self.threshold, heads) if self.hops > 1 else 0.0,
-            joint=self.nonlocal_order == "joint",
-            max_candidates=self.max_candidates,
-            edges=edges,
-            backend=backend,
-        )
+        with_winner: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Equations 5 and 6: what is read out of windows or of ranks, and the winning windows."""
+        weight, edge_index = given.weight, given.edge_index
+        if ranks is not None:
+            taken = (query, key, sequences, weight, ranks, edges, given.dtype)
+            return convolve_heads(self, self.heads, *taken, None if given.is_plain else edge_index), None
+        if given.is_plain:
+            root, dtype = given.root, given.dtype
+            return ops.convolve(key, weight, ranking, self.readout, root, edges, dtype, with_winner)
+        return self.convolve_messages(edge_index, query, key, weight, ranking, self.readout, edges)
 
-    def _add_own(self, out: Tensor, own: Tensor | None) -> Tensor:
-        """What is added for each node's own features, and the bias."""
+    def _add_own(self, given: Inputs, out: Tensor, query: Tensor) -> Tensor:
+        """What is added for each node's own features, and the bias, unless the convolution did."""
+        if given.root is not None:
+            return out
+        own = given.x_dst if self.root == "input" else query
         if self.lin_root is not None and own is not None:
             out = out + ops.project(self.lin_root, own)
         return ops.add_bias(out, self.bias)
-
-    def _query(self, x_dst: Tensor | None, key: Tensor, edge_index: Adj, size: Size, backend: Any) -> Tensor:
-        """The targets' projections; of targets without features, zeros that nothing depends on."""
-        if x_dst is not None:
-            return ops.project(self.lin_dst or self.lin, x_dst, backend)
-        targets = None if size is None else size[self._target]
-        if targets is None:
-            targets = edge_index.size(0) if is_sparse(edge_index) else key.size(-2)
-        return key.new_zeros(*key.shape[:-2], targets, key.size(-1))
 
     def _edges_and_scores(self, ranking: ops.Ranking) -> tuple[Tensor, Tensor]:
         """The edges that the layer convolved over, and the score of each."""
@@ -454,11 +449,7 @@ class Node2SeqConv(SequenceMessages):
         return torch.stack(pair if self._source == 0 else pair[::-1]), ranking.score
 
     def _sequences(
-        self,
-        edge_index: Adj,
-        key: Tensor,
-        query: Tensor,
-        values: EdgeInputs | None,
+        self, edge_index: Adj, key: Tensor, query: Tensor, values: EdgeInputs | None
     ) -> tuple[ops.Sequences, ops.EdgeValues | None]:
         """Each target's neighbours, and what the edges from them carry."""
         nodes, choices = (key.size(-2), query.size(-2)), (int(self.add_self_loops), int(values is None))

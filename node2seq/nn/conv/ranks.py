@@ -11,7 +11,7 @@ from torch_geometric.typing import Adj
 from node2seq import ops
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.base import SequenceMessages
-from node2seq.nn.conv.inputs import is_count
+from node2seq.nn.conv.inputs import Inputs, is_count
 from node2seq.options import check_choice, check_rules
 
 
@@ -129,6 +129,49 @@ def complete_ranks(given: RankOptions, readout: str, order: str) -> RankOptions:
         ),
     )
     return RankOptions(soft, scores, width, float(temperature), heads)
+
+
+def rank_softly(
+    layer: Any,
+    given: Inputs,
+    query: Tensor,
+    key: Tensor,
+    sequences: ops.Sequences,
+    edges: ops.EdgeValues | None,
+) -> ops.Ranks:
+    """How much of each neighbour stands at each rank, of each head.
+
+    Args:
+        layer (Node2SeqConv): The layer.
+        given (Inputs): What it was called with.
+        query (torch.Tensor): The targets' projections, which score where the layer has no others for it.
+        key (torch.Tensor): The sources' projections.
+        sequences (Sequences): The neighbours of each target.
+        edges (EdgeValues, optional): What edges carry.
+    """
+    heads, x_src, x_dst, backend = layer.heads, given.x_src, given.x_dst, given.backend
+    if layer.lin_query is not None and x_dst is not None:
+        query = split_heads(ops.project(layer.lin_query, x_dst, backend), heads)
+        key = split_heads(ops.project(layer.lin_key, x_src, backend), heads)
+        edge_attr = None if given.values is None else given.values[1]
+        if edges is not None and edge_attr is not None:
+            attr = ops.project(layer.lin_edge_key, edge_attr)
+            if heads > 1:
+                attr = attr if attr.dim() == 3 else attr.expand(ops.runs_of(x_src), -1, -1)
+            edges = edges._replace(attr=split_heads(attr, heads))
+    return ops.soft_ranks(
+        query,
+        key,
+        sequences,
+        layer.kernel_size,
+        temperature=layer.temperature,
+        hops=layer.hops,
+        threshold=threshold_of_heads(layer.threshold, heads) if layer.hops > 1 else 0.0,
+        joint=layer.nonlocal_order == "joint",
+        max_candidates=layer.max_candidates,
+        edges=edges,
+        backend=backend,
+    )
 
 
 def convolve_heads(

@@ -23,16 +23,14 @@ ties                        Equal scores are ordered by node id at last, so renu
 """
 
 import copy
-import io
 import itertools
 import pickle
 from typing import Any
 
 import pytest
 import torch
+from packaged import packaged
 from rounding import assert_same_up_to_rounding
-from torch.package.package_exporter import PackageExporter
-from torch.package.package_importer import PackageImporter
 from torch_geometric import EdgeIndex
 from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn import GATConv, MessagePassing, to_hetero
@@ -272,18 +270,9 @@ def test_parameters_are_reset_saved_and_loaded(tmp_path):
     assert torch.equal(conv(x, RING), out)
 
 
-def _packaged(conv):
-    buffer = io.BytesIO()
-    with PackageExporter(buffer) as exporter:
-        exporter.extern("**")
-        exporter.save_pickle("models", "conv.pkl", conv)
-    buffer.seek(0)
-    return PackageImporter(buffer).load_pickle("models", "conv.pkl")
-
-
 @pytest.mark.parametrize(
     "duplicate",
-    [copy.copy, copy.deepcopy, lambda conv: pickle.loads(pickle.dumps(conv)), _packaged],
+    [copy.copy, copy.deepcopy, lambda conv: pickle.loads(pickle.dumps(conv)), packaged],
     ids=["copy", "deepcopy", "pickle", "package"],
 )
 def test_copies(duplicate):

@@ -20,17 +20,15 @@ packaging                   As a module that is outside of the package: ``extern
 """
 
 import copy
-import io
 import pickle
 from typing import Any
 
 import pytest
 import torch
+from packaged import packaged
 from rounding import assert_same_up_to_rounding
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
-from torch.package.package_exporter import PackageExporter
-from torch.package.package_importer import PackageImporter
 from torch_geometric import EdgeIndex
 from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn import Linear, MessagePassing
@@ -110,18 +108,9 @@ def test_lazy_networks_are_copied_before_and_after_their_first_pass(name):
     assert torch.equal(copy.deepcopy(lazy)(x, EDGES), lazy(x, EDGES))
 
 
-def _packaged(model: nn.Module) -> nn.Module:
-    buffer = io.BytesIO()
-    with PackageExporter(buffer) as exporter:
-        exporter.extern("**")
-        exporter.save_pickle("models", "model.pkl", model)
-    buffer.seek(0)
-    return PackageImporter(buffer).load_pickle("models", "model.pkl")
-
-
 @pytest.mark.parametrize(
     "duplicate",
-    [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), _packaged],
+    [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), packaged],
     ids=["copy", "deepcopy", "pickle", "package"],
 )
 @EVERY_NETWORK

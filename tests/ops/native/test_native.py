@@ -7,7 +7,7 @@ from types import ModuleType
 import literal
 import pytest
 import torch
-from native_graphs import assert_same_ranking, hub_graph, whole_numbers
+from native_graphs import assert_same_ranking, hub_graph, native_step, whole_numbers
 from torch import Tensor
 
 from node2seq import Node2SeqConv, Node2SeqError, ops
@@ -15,15 +15,6 @@ from node2seq.ops import reference
 
 pool = pytest.importorskip("node2seq.ops.native.runtime", reason="numba is not installed")
 native: ModuleType = ops.choose_backend("native", torch.ones(1))
-
-
-def step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> list[Tensor]:
-    """Ranks, convolves, and goes back: everything that the layer asks of the backend."""
-    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
-    ranking = native.score_and_rank(x.detach(), x.detach(), sequences)
-    out = getattr(native, f"convolve_{readout}")(x, weight, ranking.layout)
-    out = out[0] if readout == "max" else out
-    return [*ranking, out.detach(), *torch.autograd.grad(out.square().sum(), [x, weight])]
 
 
 @pytest.mark.parametrize("readout", ["max", "mean", "sum"])
@@ -136,7 +127,7 @@ def test_both_backwards_of_the_maximum_equal_the_reference(edges, backward):
     sequences = hub_graph(600, edges, 500)
     x, weight = whole_numbers(600, 20), whole_numbers(60, 20).view(3, 20, 20)
     before = pool.RUNS.copy()
-    *_, grad_x, grad_weight = step(sequences, x, weight, "max")
+    *_, grad_x, grad_weight = native_step(sequences, x, weight, "max")
     assert (pool.RUNS - before)[f"window_max_{backward}"] == 1
     x, weight = x.requires_grad_(), weight.requires_grad_()
     order = ops.rank(x.detach(), x.detach(), sequences, backend=reference).entry
@@ -188,10 +179,10 @@ def test_ids_that_do_not_exist_are_found_while_counting(source: int, target: int
 def test_graphs_too_large_for_32_bits(monkeypatch):
     """The same loops with 64 bits, as if a graph had that many entries."""
     x, weight = whole_numbers(300, 4), whole_numbers(12, 4).view(3, 4, 4)
-    expected = step(hub_graph(300, 3000, 200), x, weight, "max")
+    expected = native_step(hub_graph(300, 3000, 200), x, weight, "max")
     monkeypatch.setattr(native.runtime, "LARGEST_INT32", 100)
     sequences = hub_graph(300, 3000, 200)
-    found = step(sequences, x, weight, "max")
+    found = native_step(sequences, x, weight, "max")
     assert native.runtime.plan_of(sequences).index.dtype == torch.int64
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 

@@ -12,7 +12,7 @@ import literal
 import numpy as np
 import pytest
 import torch
-from native_graphs import hub_graph
+from native_graphs import hub_graph, native_step
 from torch import Tensor
 
 from node2seq import Node2SeqConv, ops
@@ -31,15 +31,6 @@ def in_a_fork(work: Callable[[], None]) -> int:
             os._exit(1)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def step(sequences: ops.Sequences, x: Tensor, weight: Tensor, readout: str) -> list[Tensor]:
-    """Ranks, convolves, and goes back: everything that the layer asks of the backend."""
-    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
-    ranking = native.score_and_rank(x.detach(), x.detach(), sequences)
-    out = getattr(native, f"convolve_{readout}")(x, weight, ranking.layout)
-    out = out[0] if readout == "max" else out
-    return [*ranking, out.detach(), *torch.autograd.grad(out.square().sum(), [x, weight])]
 
 
 def test_tables_hand_on_their_memory(monkeypatch):
@@ -113,14 +104,14 @@ def test_a_process_forked_after_a_parallel_kernel_works_on():
 def test_many_threads_at_once():
     sequences = hub_graph(3000, 60_000, 100)
     x, weight = torch.randn(3000, 8), torch.randn(3, 8, 8)
-    expected = step(sequences, x, weight, "max")
+    expected = native_step(sequences, x, weight, "max")
     wrong: list[str] = []
     threads = torch.get_num_threads()
 
     def work() -> None:
         torch.set_num_threads(3)
         for _ in range(5):
-            for a, b in zip(expected, step(sequences, x, weight, "max"), strict=True):
+            for a, b in zip(expected, native_step(sequences, x, weight, "max"), strict=True):
                 if not torch.allclose(a, b, rtol=1e-4, atol=1e-2):
                     wrong.append(f"{a} {b}")
 
