@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch._decomp import register_decomposition
 
-from node2seq.errors import Node2SeqError
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
 from node2seq.ops.dense_selection import select_dense
@@ -25,6 +24,7 @@ from node2seq.ops.fixed_order import EdgeOrder, find_order, rank_by_edges, rearr
 from node2seq.ops.linear import SparseRows, initialize, is_plain_linear, linear
 from node2seq.ops.selection import select
 from node2seq.ops.sequences import Convolution, Positions, Ranking, Root, Rows, Sequences, rank_parallel
+from node2seq.options import check_rules
 
 
 def rank(
@@ -233,12 +233,21 @@ def _rank_selected(
     """What is chosen within several hops; see :func:`rank` and :func:`_rank_local`."""
     is_exported = torch.compiler.is_compiling()
     if is_exported or is_transformed():
-        if max_candidates is not None:
-            raise Node2SeqError(
-                f"max_candidates={max_candidates} in what is exported, or in a transform of torch.func",
+        where = "in what is exported, or in a transform of torch.func"
+        check_rules(
+            (
+                max_candidates is None,
+                f"max_candidates={max_candidates} {where}",
                 "candidates are drawn outside of it",
                 "Leave max_candidates out, or use torch.compile instead",
-            )
+            ),
+            (
+                added is None,
+                f"hops={hops} with edges that carry something, {where}",
+                "pairs of nodes are selected there, and parallel edges are neighbours each",
+                "Use hops=1, or leave out what the edges carry",
+            ),
+        )
         # Both without shapes that depend on values, which vmap has no place for.
         choose, rows = _select_traced if is_exported else select_dense, union.rows
         choice = (rows.ptr, rows.target, union.index, hops, threshold, joint)

@@ -123,6 +123,16 @@ def test_a_backend_that_cannot_is_named(name):
     assert "Use backend='auto' or 'reference'" in str(error.value)
 
 
+@pytest.mark.parametrize("options", [{}, {"edge_dim": 3}], ids=["weights", "attributes"])
+def test_what_edges_carry_is_not_left_out_where_pairs_of_nodes_are_selected(options):
+    values = torch.randn(EDGES.size(1), *options.values())
+    carried = (None, values) if options else (values, None)
+    near, far = (layer(hops=hops, backend="reference", **options) for hops in (1, 2))
+    assert bool(grad(lambda x: near(x, EDGES, *carried).square().sum())(X).any())
+    with pytest.raises(Node2SeqError, match="hops=2 with edges that carry something"):
+        grad(lambda x: far(x, EDGES, *carried).square().sum())(X)
+
+
 def test_edges_are_not_batched():
     conv = layer()
     with pytest.raises(Node2SeqError, match=r"edge_index within torch\.func"):
