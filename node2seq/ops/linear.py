@@ -214,6 +214,8 @@ def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: Any
 
 def product_dtype(x: Tensor | SparseRows, lin: nn.Module) -> torch.dtype:
     """What rows are multiplied in: the wider type of both, and at least float32."""
+    if x.dtype == lin.weight.dtype == torch.float32:  # as nearly always
+        return torch.float32
     return torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)  # pyright: ignore[reportArgumentType]
 
 

@@ -25,6 +25,7 @@ Place = tuple[int, int | torch.SymInt, torch.Size, tuple[int, ...]]
 class _Kept(NamedTuple):
     value: Any
     place: Place | None  # of a tensor that is watched by its memory
+    watch: weakref.ref  # forgets the value as soon as what is watched is gone
 
 
 class TensorTable(Generic[Value]):
@@ -55,9 +56,9 @@ class TensorTable(Generic[Value]):
             self._kept[id(owner)] = kept._replace(value=value)
             return
         place = _place(owner) if _has_own_memory(owner) else None
-        watched = owner if place is None else owner.untyped_storage()
-        self._kept[id(owner)] = _Kept(value, place)
-        weakref.finalize(watched, self._forget, id(owner), place)
+        watched, number = owner if place is None else owner.untyped_storage(), id(owner)
+        watch = weakref.ref(watched, lambda _: self._forget(number, place))
+        self._kept[number] = _Kept(value, place, watch)
 
     def values(self) -> list[Value]:
         """Everything that is kept."""

@@ -10,6 +10,7 @@ from node2seq.ops.eager.build import build
 from node2seq.ops.eager.largest import largest
 from node2seq.ops.eager.ranking import precedence, rank, score, score_and_rank
 from node2seq.ops.eager.ranks import convolve_ranks, pair_scores, soft_ranks
+from node2seq.ops.eager.whole_layer import layer
 from node2seq.ops.eager.window_max import convolve_max
 from node2seq.ops.eager.window_sum import convolve_sum
 
@@ -25,6 +26,7 @@ __all__ = [
     "convolve_ranks",
     "convolve_sum",
     "largest",
+    "layer",
     "pair_scores",
     "precedence",
     "rank",

@@ -31,21 +31,23 @@ def build(
         return None
     columns, rows = source.numpy(), target.numpy()
     # Without a sign, negative ids are the largest.
-    if columns.view(np.uint64).max() >= num_sources or rows.view(np.uint64).max() >= num_targets:
+    largest = np.maximum.reduce
+    if largest(columns.view(np.uint64)) >= num_sources or largest(rows.view(np.uint64)) >= num_targets:
         return None
-    key = rows << bits | columns  # sorts by target, then source
-    if add_self_loops:
-        if not merge_duplicates:
-            key = key[columns != rows]
-        key = np.concatenate([key, np.arange(min(num_sources, num_targets)) * ((1 << bits) + 1)])
-    key = np.sort(key.astype(np.int32))  # half the time of 64 bits
-    if merge_duplicates:
-        is_first = np.ones(key.size, bool)
-        np.not_equal(key[1:], key[:-1], out=is_first[1:])
-        key = key[is_first]
+    loops = min(num_sources, num_targets) if add_self_loops else 0
+    if add_self_loops and not merge_duplicates:
+        is_edge = columns != rows
+        columns, rows = columns[is_edge], rows[is_edge]
+    # Numbers that sort by target, then source, in half the time of 64 bits; the first is below all others.
+    key, step = np.empty(1 + rows.size + loops, np.int32), (1 << bits) + 1
+    key[0] = -1
+    np.add(rows << bits, columns, out=key[1 : 1 + rows.size], casting="unsafe")
+    key[1 + rows.size :] = np.arange(0, loops * step, step)
+    key.sort()
+    key = key[1:][key[1:] != key[:-1]] if merge_duplicates else key[1:]
     key = key.astype(np.int64)
     rows = key >> bits
-    ptr = np.zeros(num_targets + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=num_targets), out=ptr[1:])
-    ptr, rows, columns = (torch.from_numpy(found) for found in (ptr, rows, key & ((1 << bits) - 1)))
+    ptr = np.bincount(rows + 1, minlength=num_targets + 1).cumsum()
+    key &= (1 << bits) - 1
+    ptr, rows, columns = (torch.from_numpy(found) for found in (ptr, rows, key))
     return Sequences(Rows(ptr, rows), columns, num_sources)

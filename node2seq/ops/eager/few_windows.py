@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -29,10 +28,10 @@ class FewWindows(NamedTuple):
     """The windows of a graph's sequences, whatever their order; kept with the graph."""
 
     counts: list[int]  # how many rows have a window at each place
+    longer: list[int]  # how many rows have more than 0, 1, … entries
+    entry: Any  # [K, W] the entry under each tap, an array; any where the sequence is too short
     order: Tensor  # [N] the rows, the longest first
     place: Tensor  # [N] where each row stands among them
-    entry: Tensor  # [W * K] the entry under each tap; E behind the end of a sequence that is too short
-    tap: Tensor  # [W * K]
     ptr: Tensor  # [W + 1] where the taps of each window begin
     number: Tensor  # [counts[1], 1] how many windows the longest rows have, float32; all others have one
 
@@ -54,26 +53,23 @@ def _find(sequences: Sequences, kernel_size: int) -> FewWindows | None:
         return None
     ptr = sequences.rows.ptr.numpy()
     length = ptr[1:] - ptr[:-1]
-    # How many rows have more than 0, 1, … entries.
     longer = (rows - np.bincount(length, minlength=kernel_size).cumsum()).tolist()
     counts = [rows, *longer[kernel_size:-1]]
     if len(counts) > _MOST_PLACES or sum(counts) > _MOST_WINDOWS:
         return None
-    order = np.argsort((len(longer) - length).astype(np.uint16), kind="stable")
-    start = ptr[order]
-    first = np.concatenate([start[:count] + place for place, count in enumerate(counts)])
-    entry, tap = np.empty((2, first.size, kernel_size), np.int64)
-    for t in range(kernel_size):
-        np.add(first, t, out=entry[:, t])
-        entry[longer[t] : rows, t] = entries
-        tap[:, t] = t
+    order = np.subtract(len(longer), length, dtype=np.uint16, casting="unsafe").argsort(kind="stable")
+    start, first, end = ptr.take(order), np.empty(sum(counts), np.int64), 0
+    for at, count in enumerate(counts):
+        np.add(start[:count], at, out=first[end : end + count])
+        end += count
+    entry = first + np.arange(kernel_size)[:, None]
     place = np.empty_like(order)
     place[order] = np.arange(rows)
-    window_ptr = np.arange(0, entry.size + 1, kernel_size)
+    begin = np.arange(0, entry.size + 1, kernel_size)
     several = counts[1] if len(counts) > 1 else 0
-    number = (length[order[:several], None] - (kernel_size - 1)).astype(np.float32)
-    found = (order, place, entry.reshape(-1), tap.reshape(-1), window_ptr, number)
-    return FewWindows(counts, *map(torch.from_numpy, found))
+    number = (length.take(order[:several]) - (kernel_size - 1)).astype(np.float32)
+    found = (order, place, begin, number.reshape(-1, 1))
+    return FewWindows(counts, longer, entry, *map(torch.from_numpy, found))
 
 
 def convolve_few(
@@ -132,14 +128,25 @@ def _values(
     x: Tensor, weight: Tensor, sequences: Sequences, windows: FewWindows
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What each window sums up to, [W, D]; the taps as one matrix; and the projected row under each tap."""
-    (*runs, kernel_size, _, channels), sources = weight.shape, sequences.num_sources
+    (*runs, _, _, channels), sources = weight.shape, sequences.num_sources
+    bag = torch.from_numpy(_rows_of(sequences, windows))
     taps = weight.transpose(-3, -2).flatten(-2)  # [C, K * D]: one product projects for every tap
     projected = x.new_empty(sources + 1, taps.size(-1))
     torch.matmul(x.view(*runs, -1, x.size(-1)), taps, out=projected[:-1].view(*runs, -1, taps.size(-1)))
     projected[-1].zero_()  # what lies behind the end of a sequence
-    index = F.pad(sequences.index, (0, 1), value=sources).index_select(0, windows.entry)
-    bag = torch.add(windows.tap, index, alpha=kernel_size)
     return _sum_bags(projected.view(-1, channels), bag, windows.ptr), taps, bag
+
+
+def _rows_of(sequences: Sequences, windows: FewWindows) -> Any:
+    """The projected row under each tap of each window, [W * K]; one of zeros behind the end of a sequence."""
+    kernel_size = len(windows.entry)
+    row = sequences.index.numpy().take(windows.entry, mode="clip")
+    for tap in range(kernel_size):
+        row[tap, windows.longer[tap] : windows.counts[0]] = sequences.num_sources
+    row *= kernel_size
+    out = np.empty((row.shape[1], kernel_size), np.int64)
+    np.add(row, np.arange(kernel_size)[:, None], out=out.T)
+    return out.reshape(-1)
 
 
 def _sum_bags(table: Tensor, row: Tensor, ptr: Tensor) -> Tensor:
@@ -151,18 +158,20 @@ def _read_out(
     value: Tensor, windows: FewWindows, readout: str, compares: bool, with_winner: bool
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
     """The readout; the winners; for each place but the first, where its window is larger than the others."""
-    best, *later = value.split(windows.counts)
     found: list[Tensor] = []
-    combine = torch.maximum if readout == "max" else torch.add
     has_nan = compares and bool(value.sum().isnan())
-    for new in later:
-        old = best[: new.size(0)]
+    combine, table = np.maximum if readout == "max" else np.add, value.numpy()
+    end = rows = windows.counts[0]
+    for count in windows.counts[1:]:
+        old, new = table[:count], table[end : end + count]
         if compares:
             is_larger = new > old
             if has_nan:  # which beats every number, and the first one stays
                 is_larger |= (new != new) & (old == old)
-            found.append(is_larger)
+            found.append(torch.from_numpy(is_larger))
         combine(old, new, out=old)
+        end += count
+    best = value[:rows]
     if readout == "mean":
         best[: windows.number.size(0)].div_(windows.number)
     winner = None

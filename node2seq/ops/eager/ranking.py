@@ -61,7 +61,14 @@ def rank(scores: Tensor, order_of_ties: Tensor, sequences: Sequences) -> Tensor:
 def score_and_rank(
     query: Tensor, key: Tensor, sequences: Sequences, _then: Convolution | None = None
 ) -> Ranking:
-    """Scores each target's neighbours and ranks them. No gradient passes through.
+    """Scores each target's neighbours and ranks them. No gradient passes through."""
+    scores, order = score_and_order(query, key, sequences)
+    ranked = sequences.reorder(order)
+    return Ranking(sequences, ranked, lambda: Positions(ranked.index, scores[order], order))
+
+
+def score_and_order(query: Tensor, key: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor]:
+    """The score of each entry, and the entry at each position.
 
     On a CPU it is seen whether scores tie at all before it is asked who goes first there.
     """
@@ -69,8 +76,7 @@ def score_and_rank(
     order = _rank_few(scores, sequences)
     if order is None:
         order = rank(scores, precedence((key * key).sum(-1)), sequences)
-    ranked = sequences.reorder(order)
-    return Ranking(sequences, ranked, lambda: Positions(ranked.index, scores[order], order))
+    return scores, order
 
 
 def _rank_few(scores: Tensor, sequences: Sequences) -> Tensor | None:
@@ -90,8 +96,9 @@ def _rank_few(scores: Tensor, sequences: Sequences) -> Tensor | None:
     packed = sequences.plans["eager places"] - (_ascending(scores.numpy()).astype(np.int64) << bits)
     packed.sort(kind="stable")
     order = torch.from_numpy(packed & ((1 << bits) - 1))
-    packed >>= bits
-    return None if (packed[1:] == packed[:-1]).any() else order
+    # Numbers next to each other that differ in the bits of their entries alone.
+    difference = (packed[1:] ^ packed[:-1]).view(np.uint64)
+    return None if difference.min(initial=1 << bits) < 1 << bits else order
 
 
 def _ascending(scores: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain
+from node2seq.ops.triton.launch import TILES, Repeated, channel_blocks, launch, plain
 from node2seq.ops.triton.plan import Work, plan_of
 from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.work_items import item, rows_at
@@ -90,21 +90,17 @@ def sum_parts_kernel(
 
 def sum_parts(parts: Tensor, work: Work, out: Tensor) -> None:
     """Adds up the parts of each hub, in the same order every time; its row of ``out`` may be wider."""
-    width = parts.shape[1:].numel()
-    blocks, block = channel_blocks(max(width, 1))
-    launch(
-        sum_parts_kernel,
-        (work.hubs, blocks),
-        parts,
-        work.part_ptr,
-        work.rows,
-        out,
-        width,
-        out.stride(0),
-        BLOCK_P=8,
-        BLOCK_W=block,
-        num_warps=2,
-    )
+    if not work.hubs:
+        return
+    width, stride = parts.shape[1:].numel(), out.stride(0)
+    about = "sum_parts", width, stride
+    start = work.launches.get(about)
+    if start is None:
+        blocks, block = channel_blocks(max(width, 1))
+        grid, placed = (work.hubs, blocks), (None, work.part_ptr, work.rows, None, width, stride)
+        start = Repeated(sum_parts_kernel, grid, *placed, BLOCK_P=8, BLOCK_W=block, num_warps=2)
+        work.launches[about] = start
+    start(parts, out)
 
 
 def segment_sum(x: Tensor, index: Tensor, weight: Tensor, work: Work, entry_of: Tensor | None) -> Tensor:

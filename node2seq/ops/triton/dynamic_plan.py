@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from node2seq.ops.sequences import Layout, Sequences
 from node2seq.ops.triton import plan
 from node2seq.ops.triton.counting_sort import sort
+from node2seq.ops.triton.launch import Repeated
 from node2seq.ops.triton.partition import transpose
 from node2seq.ops.triton.plan import GpuPlan, GpuTransposed, plan_of, reordered
 
@@ -28,6 +30,7 @@ class FixedWork:
     def __init__(self, ptr: Tensor, entries: int) -> None:
         self.ptr = ptr
         self.item = plan.ITEM
+        self.launches: dict[Hashable, Repeated] = {}
         length = ptr.diff()
         last_row = max(length.numel() - 1, 0)
         self.hubs = entries // (self.item + 1)  # each is longer than an item

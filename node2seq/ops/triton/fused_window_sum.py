@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.triton.launch import TILES, WIDEST, channel_blocks, launch, next_power_of_2
+from node2seq.ops.triton.launch import TILES, WIDEST, Repeated, Tile, channel_blocks, next_power_of_2
 from node2seq.ops.triton.plan import Bucket, GpuPlan, Work
 from node2seq.ops.triton.short_rows import order_key, places, tie_of, warps
 from node2seq.ops.triton.work_items import item, rows_at
@@ -334,85 +334,88 @@ def sum_short_rows(
     under: Tensor,
 ) -> None:
     """The rows of one width."""
-    work, channels = plan.work, x.size(-1)
-    _, width = channel_blocks(channels)
-    launch(
-        sum_short_kernel,
-        (bucket.count,),
-        query,
-        x,
-        plan.index,
-        work.rows,
-        work.ptr,
-        out,
-        under,
-        bucket.first,
-        channels,
-        K=kernel_size,
-        WITH_OWN=sums.with_own,
-        IS_MEAN=sums.is_mean,
-        WIDTH=bucket.width,
-        BLOCK_C=width,
-        num_warps=warps(bucket.width, width),
-    )
+    launches, channels = plan.work.launches, x.size(-1)
+    about = "sum_short", kernel_size, channels, sums, bucket.width, bucket.first, bucket.count
+    if about not in launches:
+        _, width = channel_blocks(channels)
+        launches[about] = Repeated(
+            sum_short_kernel,
+            (bucket.count,),
+            *(None, None),  # query, x
+            plan.index,
+            plan.work.rows,
+            plan.work.ptr,
+            *(None, None),  # out, under
+            bucket.first,
+            channels,
+            K=kernel_size,
+            WITH_OWN=sums.with_own,
+            IS_MEAN=sums.is_mean,
+            WIDTH=bucket.width,
+            BLOCK_C=width,
+            num_warps=warps(bucket.width, width),
+        )
+    launches[about](query, x, out, under)
 
 
 def _sum_long_rows(
     query: Tensor, x: Tensor, plan: GpuPlan, kernel_size: int, sums: Sums, out: Tensor, under: Tensor
 ) -> None:
     work, channels = plan.work, x.size(-1)
-    _, width = channel_blocks(channels)
     if not work.long_items:
         return
     tile, ends = TILES["scored_window_sum"], next_power_of_2(kernel_size)
     part_sum = x.new_empty(work.parts, channels)
     end_key = torch.empty(2, work.parts, ends, dtype=torch.int64, device=x.device)
     end_entry = torch.empty(2, work.parts, ends, dtype=torch.int32, device=x.device)
-    launch(
+    about = "sum_long", kernel_size, channels, sums, tile
+    if about not in work.launches:
+        work.launches[about], work.launches["sum_hub", *about] = _prepare_long(plan, *about[1:])
+    ends_of_parts = part_sum, end_key, end_entry
+    work.launches[about](query, x, out, under, *ends_of_parts)
+    if work.hubs:
+        work.launches["sum_hub", *about](x, out, under, *ends_of_parts)
+
+
+def _prepare_long(
+    plan: GpuPlan, kernel_size: int, channels: int, sums: Sums, tile: Tile
+) -> tuple[Repeated, Repeated]:
+    """The launches over the items and over the hubs."""
+    work, ends, (_, width) = plan.work, next_power_of_2(kernel_size), channel_blocks(channels)
+    flags = {"K": kernel_size, "WITH_OWN": sums.with_own, "IS_MEAN": sums.is_mean}
+    items = Repeated(
         sum_long_kernel,
         (work.long_items,),
-        query,
-        x,
+        *(None, None),  # query, x
         plan.index,
         work.item_row,
         work.item_first,
         work.ptr,
-        out,
-        under,
-        part_sum,
-        end_key,
-        end_entry,
+        *(None, None, None, None, None),  # out, under, part_sum, end_key, end_entry
         work.parts,
         channels,
-        K=kernel_size,
-        WITH_OWN=sums.with_own,
-        IS_MEAN=sums.is_mean,
+        **flags,
         ITEM=work.item,
         BLOCK_E=min(tile.block, work.item),
         BLOCK_T=ends,
         BLOCK_C=width,
         num_warps=tile.warps,
     )
-    launch(
+    hubs = Repeated(
         sum_hub_kernel,
         (work.hubs,),
-        x,
+        None,  # x
         plan.index,
         work.rows,
         work.ptr,
         work.part_ptr,
-        out,
-        under,
-        part_sum,
-        end_key,
-        end_entry,
+        *(None, None, None, None, None),  # out, under, part_sum, end_key, end_entry
         work.parts,
         channels,
-        K=kernel_size,
-        WITH_OWN=sums.with_own,
-        IS_MEAN=sums.is_mean,
+        **flags,
         BLOCK_P=64 * ends,
         BLOCK_T=ends,
         BLOCK_C=width,
         num_warps=max(1, ends // 4),
     )
+    return items, hubs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.ops.dispatch import is_tracing
 from node2seq.ops.sequences import MOST_ENTRIES, Layout, Sequences, lasting
 from node2seq.ops.triton.counting_sort import sort
+from node2seq.ops.triton.launch import Repeated
 from node2seq.ops.triton.partition import Order, Totals, read_totals, transpose
 
 # A program works on at most so many entries of a row. A longer row is cut; its parts are reduced in order.
@@ -59,6 +61,7 @@ class Work:
         self.ptr = ptr
         self.item, self.short, self.longest_sorted = ITEM, SHORT_WIDTHS[-1], SORT_WIDTHS[-1]
         self._widths = SHORT_WIDTHS, SORT_WIDTHS
+        self.launches: dict[Hashable, Repeated] = {}  # those over this work and the tensors of its plan
         self._order = order
 
     @staticmethod

@@ -18,8 +18,8 @@ from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
 from node2seq.ops.triton.aggregate import sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
-from node2seq.ops.triton.launch import TILES, Tile, channel_blocks, launch, plain, tap_blocks
-from node2seq.ops.triton.plan import GpuPlan
+from node2seq.ops.triton.launch import TILES, Repeated, Tile, channel_blocks, plain, tap_blocks
+from node2seq.ops.triton.plan import GpuPlan, Work
 from node2seq.ops.triton.root_features import cast
 from node2seq.ops.triton.work_items import item, rows_at
 
@@ -368,25 +368,33 @@ def window_max(
     if work.parts:
         part_out = out.new_empty(work.parts, channels)
         part_winner = torch.empty_like(part_out, dtype=torch.int32)
-    tile, (blocks, width) = TILES["window_max"], channel_blocks(channels)
     with_bias = with_own and bias is not None
     bias = table if bias is None else plain(bias)
     per_run = max(layout.rows.num_rows * channels // bias.numel(), 1) if with_bias else 1
+    about = "window_max", kernel_size, channels, with_own, with_bias, per_run, TILES["window_max"]
+    if about not in work.launches:
+        work.launches[about], work.launches["max_parts", *about] = _prepare(work, *about[1:])
+    written = (out, winner, short_winner, part_out, part_winner)
+    work.launches[about](table, bias, layout.index, *written)
+    if work.hubs:
+        work.launches["max_parts", *about](part_out, part_winner, table, bias, out, winner)
+    return out, winner, short_winner
+
+
+def _prepare(
+    work: Work, kernel_size: int, channels: int, with_own: bool, with_bias: bool, per_run: int, tile: Tile
+) -> tuple[Repeated, Repeated]:
+    """The launches over the items and over the parts of hubs."""
+    blocks, width = channel_blocks(channels)
     flags = {"K": kernel_size, "WITH_OWN": with_own, "WITH_BIAS": with_bias, "BLOCK_C": width}
-    launch(
+    items = Repeated(
         window_max_kernel,
         (work.items, blocks),
-        table,
-        bias,
-        layout.index,
+        *(None, None, None),  # table, bias, index
         work.item_row,
         work.item_first,
         work.ptr,
-        out,
-        winner,
-        short_winner,
-        part_out,
-        part_winner,
+        *(None, None, None, None, None),  # out, winner, short_winner, part_out, part_winner
         work.parts,
         per_run,
         channels,
@@ -396,24 +404,20 @@ def window_max(
         num_warps=tile.warps,
         **flags,
     )
-    launch(
+    parts = Repeated(
         max_parts_kernel,
         (work.hubs, blocks),
-        part_out,
-        part_winner,
+        *(None, None),  # part_out, part_winner
         work.part_ptr,
         work.rows,
-        table,
-        bias,
-        out,
-        winner,
+        *(None, None, None, None),  # table, bias, out, winner
         per_run,
         channels,
         BLOCK_P=8,
         num_warps=2,
         **flags,
     )
-    return out, winner, short_winner
+    return items, parts
 
 
 def grad_tile(kernel_size: int, plan: GpuPlan) -> Tile:
@@ -439,23 +443,31 @@ def window_max_grad(
     work = transposed.work
     out = grad.new_empty(shape)
     parts = torch.empty(work.parts, kernel_size, channels, device=grad.device)
-    tile, (blocks, width) = grad_tile(kernel_size, plan), channel_blocks(channels)
+    about = "window_max_grad", kernel_size, channels, rows, grad_tile(kernel_size, plan)
+    if about not in work.launches:
+        work.launches[about] = _prepare_grad(plan, *about[1:])
+    work.launches[about](grad, winner, short_winner, place, out, parts)
+    sum_parts(parts, work, out)
+    return out
+
+
+def _prepare_grad(plan: GpuPlan, kernel_size: int, channels: int, rows: int, tile: Tile) -> Repeated:
+    transposed = plan.transposed
+    work = transposed.work
+    blocks, width = channel_blocks(channels)
     taps, tap_width = tap_blocks(kernel_size)
-    launch(
+    return Repeated(
         window_max_grad_kernel,
         (work.items, blocks, taps),
-        grad,
-        winner,
-        short_winner,
+        *(None, None, None),  # grad, winner, short_winner
         transposed.target,
         transposed.entry,
-        place,
+        None,  # place
         plan.work.ptr,
         work.item_row,
         work.item_first,
         work.ptr,
-        out,
-        parts,
+        *(None, None),  # out, parts
         work.parts,
         channels,
         K=kernel_size,
@@ -467,5 +479,3 @@ def window_max_grad(
         BLOCK_C=width,
         num_warps=tile.warps,
     )
-    sum_parts(parts, work, out)
-    return out

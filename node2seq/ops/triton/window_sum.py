@@ -19,7 +19,7 @@ from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums
-from node2seq.ops.triton.launch import TILES, channel_blocks, launch, plain, tap_blocks
+from node2seq.ops.triton.launch import TILES, Repeated, Tile, channel_blocks, launch, plain, tap_blocks
 from node2seq.ops.triton.plan import GpuPlan
 from node2seq.ops.triton.root_features import add_product, cast, matrix_of
 from node2seq.ops.triton.work_items import item, rows_at
@@ -315,23 +315,36 @@ def window_sum_grad(prefix: Tensor, place: Tensor, plan: GpuPlan, kernel_size: i
     work, channels = transposed.work, prefix.size(-1)
     out = torch.empty(plan.num_sources, channels, device=prefix.device)
     parts = out.new_empty(work.parts, channels)
-    tile, (blocks, width) = TILES["window_sum_grad"], channel_blocks(channels)
-    launch(
+    is_under, tile = place.dtype == torch.uint8, TILES["window_sum_grad"]
+    about = "window_sum_grad", kernel_size, channels, is_under, sums, tile
+    if about not in work.launches:
+        work.launches[about] = _prepare_grad(plan, *about[1:])
+    work.launches[about](prefix, place, out, parts)
+    sum_parts(parts, work, out)
+    return out
+
+
+def _prepare_grad(
+    plan: GpuPlan, kernel_size: int, channels: int, is_under: bool, sums: Sums, tile: Tile
+) -> Repeated:
+    transposed = plan.transposed
+    work = transposed.work
+    blocks, width = channel_blocks(channels)
+    return Repeated(
         window_sum_grad_kernel,
         (work.items, blocks),
-        prefix,
+        None,  # prefix
         transposed.target,
         transposed.entry,
-        place,
+        None,  # place
         plan.work.ptr,
         work.item_row,
         work.item_first,
         work.ptr,
-        out,
-        parts,
+        *(None, None),  # out, parts
         work.parts,
         channels,
-        IS_UNDER=place.dtype == torch.uint8,
+        IS_UNDER=is_under,
         K=kernel_size,
         WITH_OWN=sums.with_own,
         IS_MEAN=sums.is_mean,
@@ -340,5 +353,3 @@ def window_sum_grad(prefix: Tensor, place: Tensor, plan: GpuPlan, kernel_size: i
         BLOCK_C=width,
         num_warps=tile.warps,
     )
-    sum_parts(parts, work, out)
-    return out

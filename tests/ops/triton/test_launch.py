@@ -1,8 +1,9 @@
 """How kernels are started, and that the tests notice an address out of bounds."""
 
 import itertools
+import sys
 from contextlib import nullcontext
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from triton import jit
 from triton import language as tl
 
 from node2seq.ops.triton import launch as module
-from node2seq.ops.triton.launch import OPTIONS, READY, launch, signature
+from node2seq.ops.triton.launch import LAUNCHES, OPTIONS, READY, Ready, Repeated, launch, signature
 
 
 def read(x, out, place):
@@ -135,3 +136,99 @@ def test_constants_are_told_apart_by_their_names():
         {"WIDTH": 16, "BLOCK": 32, "enable_fp_fusion": False},
     ]
     assert [number for number, *_ in kernel.ran] == [0, 1] * 2
+
+
+@pytest.fixture
+def aligned() -> torch.Tensor:
+    """Memory that begins at a multiple of 16 bytes."""
+    memory = torch.zeros(64)
+    return memory[-memory.data_ptr() % 16 // 4 :]
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_repeated_launch_passes_what_changes_in_its_places(
+    aligned: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+):
+    """From the third time on without looking at the rest; what is of another kind is looked at again."""
+    kernel, fixed = Recorded(["count"], BLOCK=16), aligned[8:16]
+    repeated = Repeated(kernel, (3, 2), None, fixed, 5, 4, BLOCK=16)
+    LAUNCHES.clear()
+    looked: list[tuple] = []
+    monkeypatch.setattr(module, "launch", lambda *args, **meta: looked.append(args) or launch(*args, **meta))
+    for number in range(6):
+        x = aligned[4 * number :]
+        repeated(x)
+        if number:
+            assert kernel.ran[-1] == (0, 3, (x.data_ptr(), fixed.data_ptr(), 5, 4, 16))
+    assert (len(kernel.compiled), len(kernel.ran), len(looked)) == (1, 5, 2)
+    assert LAUNCHES[kernel.fn.__name__] == 6
+    for changed in (aligned.to(torch.int32), aligned[1:]):
+        repeated(changed)
+        args, _ = kernel.compiled[-1]
+        assert args[0] is changed
+        assert args[1] is fixed
+    assert len(kernel.compiled) == 3
+    kernel.pre_run_hooks.append(None)  # somebody watches
+    repeated(aligned)
+    assert len(kernel.compiled) == 4
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_repeated_launch_of_unaligned_memory_is_looked_at_each_time(aligned: torch.Tensor):
+    kernel = Recorded([], BLOCK=16)
+    repeated = Repeated(kernel, (1,), None, aligned[1:9], 5, 4, BLOCK=16)
+    for _ in range(4):
+        repeated(aligned)
+    assert repeated.last is None
+    assert len(kernel.ran) == 3
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_repeated_launch_of_nothing_starts_nothing(aligned: torch.Tensor):
+    kernel = Recorded([], BLOCK=16)
+    Repeated(kernel, (4, 0), None, aligned, 5, 4, BLOCK=16)(aligned)
+    assert not kernel.compiled
+
+
+class CudaLauncher:
+    """Triton 3.6's, whose C function notes what it is given."""
+
+    launch_cooperative_grid, launch_pdl, profile_scratch_size = False, True, 0
+
+    def __init__(self, global_scratch_size: int = 0) -> None:
+        self.global_scratch_size, self.given = global_scratch_size, []
+
+    def launch(self, *args: object) -> None:
+        self.given.append(args)
+
+    def __call__(self, x: int, y: int, z: int, stream: int, function: int, *args: object) -> None:
+        scratch = "memory" if self.global_scratch_size else None
+        flags = self.launch_cooperative_grid, self.launch_pdl
+        self.launch(x, y, z, stream, function, *flags, scratch, None, *args)
+
+
+@pytest.mark.parametrize(
+    ("version", "form", "scratch"),
+    [
+        ("3.6.0", "iiiKKppOOOOOO", 0),
+        ("3.6.0", "iiiKKppOOOOOO", 8),
+        ("3.6.0", "iiiKKppOOOOO", 0),
+        ("3.7.0", "iiiKKppOOOOOO", 0),
+    ],
+)
+def test_the_c_function_behind_a_known_launcher_gets_the_same(
+    version: str, form: str, scratch: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Any other launcher is called itself."""
+    driver: object = ModuleType("driver_of_a_version")
+    vars(driver)["_BASE_ARGS_FORMAT"] = form
+    monkeypatch.setitem(sys.modules, "driver_of_a_version", driver)
+    monkeypatch.setattr(CudaLauncher, "__module__", "driver_of_a_version")
+    monkeypatch.setattr(module.triton, "__version__", version)
+    launcher = CudaLauncher(scratch)
+    compiled = SimpleNamespace(run=launcher, function=7, packed_metadata=(4, 1, 0))
+    ready = Ready.of(compiled, (16,))
+    assert (ready.run == launcher.launch) == (version == "3.6.0" and form.endswith("O" * 6) and not scratch)
+    ready.run(1, 2, 3, 99, *ready.fixed, 11, 12, *ready.constants)
+    launcher(1, 2, 3, 99, 7, (4, 1, 0), None, None, None, 11, 12, 16)
+    assert launcher.given[0] == launcher.given[1]
