@@ -134,8 +134,8 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
         "settings": {"lr": 0.003, "weight_decay": 5e-4},
     },
     "copied": {
-        "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.2, "input_dropout": 0.5},
-        "layer": {"self_loops": False},
+        "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
+        "layer": {"readout": "ranks", "self_loops": False},
         "settings": {"lr": 0.003, "weight_decay": 5e-4, "averaging": 0.97},
     },
     "homophilous": {
