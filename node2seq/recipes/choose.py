@@ -49,11 +49,11 @@ _COMMON = 0.25
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
 # So few epochs are a short training: with the dropout of a long one it ends before the network has learned
-# much, and averaged weights are mostly those of its first steps. If the convolution starts with small
-# weights, the node's own features and the sum of its neighbours are learned from at once.
+# much, and averaged weights are mostly those of its first steps. Ranks of narrow graphs start small there:
+# the node's own features and the sum of its neighbours are learned from at once.
 _SHORT = 30
 _SHORT_OPTIONS, _SHORT_SETTINGS = {"dropout": 0.2, "input_dropout": 0.2}, {"lr": 0.005, "averaging": 0.0}
-_SHORT_LAYER = {"conv_scale": 0.1}
+_SHORT_NARROW = {"conv_scale": 0.1}
 
 
 @dataclass(frozen=True)
@@ -254,14 +254,14 @@ def kind_of(graph: GraphSizes) -> Kind:
 def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
     chosen = _RULE[kind_of(graph)]
-    has_layer = model == "residual-node2seq"
+    has_layer, is_narrow = model == "residual-node2seq", kind_of(graph) == "narrow"
     options = chosen["options"] | (chosen["layer"] if has_layer else {})
     if not graph.plain_edges:
         options.pop("normalized_sum", None)
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     if graph.is_short:
         options |= {name: min(options[name], most) for name, most in _SHORT_OPTIONS.items()}
-        options |= _SHORT_LAYER if has_layer else {}
+        options |= _SHORT_NARROW if has_layer and is_narrow else {}
         training |= _SHORT_SETTINGS
     return recipe(options, training, source=_SOURCE)
 
