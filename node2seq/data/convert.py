@@ -196,9 +196,14 @@ def _check_space(job: Job) -> None:
     if needed > free + have:
         raise Node2SeqError(
             str(job.folder),
-            f"the conversion takes about {needed / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free",
+            f"the conversion takes about {_amount(needed)} of disk, and {_amount(free)} are free",
             "Free some space, or give a folder on another disk",
         )
+
+
+def _amount(size: int) -> str:
+    unit, name = (1e9, "GB") if size >= 1e9 else (1e6, "MB") if size >= 1e5 else (1e3, "kB")
+    return f"{size / unit:.1f} {name}"
 
 
 def _write_manifest(job: Job) -> None:
