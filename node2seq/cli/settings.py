@@ -173,7 +173,7 @@ def source_of(flags: FileFlags) -> Source:
     """The graph that the flags name, with the paths as they were given; it may name none or two."""
     how: dict[str, Any] = {}
     for name in _READING:
-        if given := getattr(flags, name, None):
+        if (given := getattr(flags, name, None)) not in (None, ()):
             how[name] = list(given) if isinstance(given, tuple) else given
     if flags.fill is not None:
         how["fill"] = number_or_word(flags.fill)

@@ -42,7 +42,7 @@ def test_predict(cli, run: Path, suffix: str):
     assert done.out == f"34 nodes predicted: p.{suffix}\n"
     read = polars.read_csv if suffix == "csv" else polars.read_parquet
     table = read(f"p.{suffix}")
-    assert table.columns == ["id", "label", "0", "1", "2", "3"]
+    assert table.columns == ["id", "label", "0", "1", "2", "3", "unlabelled"]
     assert table.height == 34
     assert table.select(polars.sum_horizontal("0", "1", "2", "3")).to_series().to_list() == pytest.approx(
         [1.0] * 34, abs=1e-5
@@ -97,6 +97,9 @@ NO_TORCH = [
     (["train", *FILES, "--ignore", "kind"], "it is the column of the id, the label or the split"),
     (["train", *FILES, "--task", "sorting"], "task='sorting': there is no such choice"),
     (["train", *FILES, "--delimiter", ";;"], "it must be a single character"),
+    (["train", *FILES, "--delimiter", ""], "it must be a single character"),
+    (["train", *FILES, "--label-separator", ""], "labels cannot be told apart by nothing"),
+    (["train", *FILES, "--split", "kind"], "column 'kind' is named as label and split"),
     (["train", "--edges", "names.csv", *FILES[2:]], "it has no column 'source'"),
     (["train", "karate", "--model", "node2vec"], "model 'node2vec': there is no such model"),
     (["train", "karate", "--baseline", "gnc"], "model 'gnc': there is no such model"),
@@ -110,6 +113,7 @@ NO_TORCH = [
     (["tune", "karate", "--sampler", "dice"], "sampler='dice': there is no such choice"),
     (["tune", "karate", "--rule", "odd"], "rule='odd': there is no such choice"),
     (["tune", "karate", "--seeds", "1-4"], "seed 1: seeds below 100 are kept"),
+    (["tune", "karate", "--seeds", "104-100"], "seeds '104-100': there is no seed among them"),
     (["tune", "karate", "--trials", "1"], "trials=1: too few"),
     (["tune", "karate", "--fix", "lr"], "--fix lr: there is no = in it"),
     (["evaluate", "nowhere"], "there is no such run folder"),
