@@ -415,7 +415,7 @@ def _read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
             np.isfinite(out[:, place]),
             title,
             column.name,
-            lambda row, text=text: "nothing" if text[row] is None else repr(text[row]),
+            lambda row, text=text: "an empty cell" if text[row] is None else repr(text[row]),
             "is not a finite 32-bit number",
             "Correct it, remove the row, or leave the column out",
         )

@@ -205,7 +205,9 @@ def _text_columns(title: str, start: bytes, kind: str, delimiter: str | None) ->
     separator = _SEPARATORS[kind] if delimiter is None else delimiter
     if len(separator.encode()) != 1 or separator in '"\r\n':
         raise Node2SeqError(
-            f"delimiter {separator!r}", "it must be a single character", "Give for instance ';' or ','"
+            f"delimiter {separator!r}",
+            "it must be a single character",
+            "Give for instance ';' or ',', or leave it out: it is detected in each file",
         )
     names = _header(title, start, separator)
     if len(names) == 1:
