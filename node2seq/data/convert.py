@@ -86,17 +86,20 @@ def convert(
     if limit < _LEAST_MEMORY:
         raise Node2SeqError(f"memory {memory}", "it is too little to convert anything", "Give 256MB or more")
     _check_free(folder)
-    begun = not folder.exists()
+    begun, held = not folder.exists(), False
     make_folder(folder / WORK)
     try:
         with locked(folder):
+            held = True
             _run(Job(request, folder, limit), on_progress or (lambda _: None))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Stopped. Run the same command to resume.") from None
     except Node2SeqError as error:
-        if begun and not (folder / JOURNAL).exists():  # what cannot be begun leaves no folder behind
+        is_full = isinstance(error, DiskFullError)
+        # What is refused leaves no folder behind, which would ask for the same options again.
+        if begun and (not (folder / JOURNAL).exists() or (held and not is_full)):
             shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, DiskFullError):
+        if is_full:
             cure = "Free some space, then run the same command again: it resumes where it stopped"
             raise DiskFullError(error.given, error.reason, cure) from error
         raise
