@@ -128,6 +128,7 @@ NO_TORCH = [
     (["explore", "empty"], "it has no config.json, so it is not a run folder"),
     (["info", "empty"], "it has no config.json, so it is not a run folder"),
     (["info", "--model", "gcm"], "model 'gcm': there is no such model"),
+    (["info", "run", "--model", "gcn"], "--model gcn with the run run: these are two questions"),
     (["bench", "--json", "nodes.csv"], "nodes.csv: it exists"),
     (["protocol", "nope"], "stage='nope': there is no such choice"),
     (["reproduce", "9"], "table='9': there is no such choice"),

@@ -235,9 +235,10 @@ def test_what_was_begun_starts_anew_with_corrected_files_and_not_with_other_opti
     def stop(*_) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("node2seq.data.convert.join_edges", stop)
-        convert(asked, store)
+        with pytest.raises(KeyboardInterrupt):
+            convert(asked, store)
     with pytest.raises(Node2SeqError, match="a conversion of other files or with other options was begun"):
         convert(Request(asked.edges, asked.nodes, "kind", directed=True), store)
     original.write_csv(asked.edges)
