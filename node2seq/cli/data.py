@@ -129,7 +129,7 @@ def _lines(summary: Summary, split: Mapping[str, int]) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _nodes(count: int) -> str:
+def _nodes(count: int | None) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
