@@ -61,6 +61,8 @@ def pick_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0].split(". ")[0].rstrip(".")
+        if reason.startswith("Expected one of"):  # some twenty kinds, of which few are anywhere
+            reason = "there is no such kind of device"
         raise Node2SeqError(
             f"device {name!r}", f"it cannot be used here ({reason})", "Take auto or cpu"
         ) from error

@@ -442,8 +442,12 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{holder or 'another process'} is working in this folder",
                 "Wait until it ends, stop it, or give another folder with `--out`",
             )
-        with write_errors(note):
-            note.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        try:
+            with write_errors(note):
+                note.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        except Node2SeqError:  # a full disk leaves no folder of locks behind
+            remove_unused(folder)
+            raise
         try:
             yield
         finally:

@@ -62,7 +62,9 @@ def check(flags: DataCheckFlags) -> None:
         data = read_source(source, say)
         say("summarising")
         summary = summarise(data)
-    warnings = report_of(data).warnings
+    warnings = list(report_of(data).warnings)
+    if not summary.edges:
+        warnings.append("there are no edges between different nodes, so no model can be trained on it")
     split = _split_sizes(data)
     if flags.as_json:
         more = {"split": split, "warnings": warnings}
@@ -96,7 +98,7 @@ def _lines(summary: Summary, split: Mapping[str, int]) -> Iterator[str]:
     kind = "directed" if summary.directed else "undirected"
     yield f"nodes              {summary.nodes} ({summary.isolated} without a neighbour)"
     yield f"edges              {summary.edges} ({kind}); largest degree {summary.largest_degree}"
-    yield f"components         {summary.components}; the largest has {summary.largest_component} nodes"
+    yield f"components         {summary.components}; the largest has {_nodes(summary.largest_component)}"
     yield f"features           {summary.features}"
     known = f"{summary.labelled} of {summary.nodes} nodes labelled"
     if summary.task in COUNTED:
@@ -122,9 +124,13 @@ def _lines(summary: Summary, split: Mapping[str, int]) -> Iterator[str]:
         f"{memory:.1f} GiB (an estimate)"
     )
     for number, (name, words) in enumerate(summary.columns.items()):
-        yield f"{'columns' if number == 0 else '':<18} {name}: {words}"
+        yield f"{'columns' if number == 0 else '':<18} {shortened(name) or repr(name)}: {words}"
     for note in summary.notes:
         yield f"note: {note}"
+
+
+def _nodes(count: int | None) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _duration(seconds: float) -> str:

@@ -315,7 +315,7 @@ class PredictFlags:
     run: Path = _run_folder()
     out: Path = flag(
         ...,
-        "Table to write, .csv, .tsv or .parquet: id, label, a probability per class or label.",
+        "Table to write, .csv, .tsv or .parquet: id, label, a probability per class or label, unlabelled.",
         shown=False,
     )
     edges: Path | None = flag(None, "Edges of a new graph.", shown="the graph of the run")

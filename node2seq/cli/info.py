@@ -24,10 +24,14 @@ from node2seq.environment import (
     pick_device,
     source_commit,
 )
+from node2seq.errors import Node2SeqError
 
 
 def info(flags: InfoFlags) -> None:
     """Show versions and devices, the options of a model, or what a run is."""
+    if flags.model is not None and flags.run is not None:
+        given = f"--model {flags.model} with the run {flags.run}"
+        raise Node2SeqError(given, "these are two questions", "Ask one of them")
     if flags.model is not None:
         found = _model(flags.model)
     elif flags.run is not None:

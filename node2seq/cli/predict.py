@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.console import Console
 from node2seq.cli import show
 from node2seq.cli.commands import echo, step_teller
 from node2seq.cli.flags import EvaluateFlags, PredictFlags
-from node2seq.data.interop import write_table
+from node2seq.data.interop import write_tables
 from node2seq.data.tabular import first_few, pl
 from node2seq.errors import Node2SeqError
 from node2seq.runs.folder import RunFolder
@@ -39,9 +38,10 @@ def predict(flags: PredictFlags) -> None:
         say=step_teller(flags.as_json),
         sample=flags.sample,
     )
-    write_predictions(flags.out, prediction)
+    tables = {flags.out: predictions_of(prediction)}
     if flags.embeddings is not None:
-        write_embeddings(flags.embeddings, prediction)
+        tables[flags.embeddings] = embeddings_of(prediction)
+    write_tables(tables.items())
     if flags.as_json:
         written = {"out": str(flags.out), "embeddings": flags.embeddings and str(flags.embeddings)}
         unlabelled = [str(name) for name in prediction.unlabelled]
@@ -75,19 +75,20 @@ def _reading(flags: PredictFlags) -> dict[str, Any]:
     return given
 
 
-def write_predictions(path: Path, prediction: Prediction) -> None:
-    """Write ``id``, ``label`` and one probability column per class; a number has none."""
+def predictions_of(prediction: Prediction) -> pl.DataFrame:
+    """``id``, ``label``, one probability column per class (a number has none), and which are unlabelled."""
     columns: dict[str, list[object]] = {"id": prediction.node_ids, "label": list(prediction.labels)}
     for number, name in enumerate(prediction.class_names):
         values = prediction.probabilities[:, number].tolist()
         # A class may be called "id" or "label" itself.
-        columns[name if name not in columns else f"{name} (probability)"] = values
-    write_table(pl.DataFrame(columns), path)
+        columns[name if name not in (*columns, "unlabelled") else f"{name} (probability)"] = values
+    unlabelled = set(prediction.unlabelled)
+    return pl.DataFrame({**columns, "unlabelled": [node in unlabelled for node in prediction.node_ids]})
 
 
-def write_embeddings(path: Path, prediction: Prediction) -> None:
-    """Write ``id`` and one column per dimension of the embedding."""
+def embeddings_of(prediction: Prediction) -> pl.DataFrame:
+    """``id`` and one column per dimension of the embedding."""
     assert prediction.embeddings is not None
     columns: dict[str, list[object]] = {"id": prediction.node_ids}
     columns |= {f"e{i}": values for i, values in enumerate(prediction.embeddings.T.tolist())}
-    write_table(pl.DataFrame(columns), path)
+    return pl.DataFrame(columns)

@@ -93,9 +93,12 @@ def _list(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
 def _check(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
     seed = flags.check_seed if flags.check_seed is not None else random.SystemRandom().randrange(10**6)
     store = RowStore(flags.results)
+    everything = not (flags.tables or flags.columns or flags.models)
+    if not any(everything or key.cell in cells for key in store.rows):
+        cure = "Train first, or name the folder with --results"
+        raise Node2SeqError(f"--check {flags.check}", f"{store.path} has no rows of these cells", cure)
     variation = variation_of([*store.rows.values(), *store.retired(), *store.made_twice()])
     say(_variation_line(variation))
-    everything = not (flags.tables or flags.columns or flags.models)
     comparisons = check_rows(
         str(flags.results),
         flags.check or 0,
@@ -107,7 +110,7 @@ def _check(cells: list[Cell], flags: ReproduceFlags, say: Say) -> int:
     )
     if elsewhere := sum(not one.same_bits for one in comparisons):
         say(_power_line(variation, foreign(store.rows.values()), elsewhere))
-    holds = bool(comparisons) and judge(comparisons, variation)
+    holds = judge(comparisons, variation)
     verdict = "hold" if holds else "do NOT hold"
     say(f"The {len(comparisons)} rows {verdict} together (drawn with --check-seed {seed})")
     return 0 if holds else 1

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from node2seq.data.reading import Source
     from node2seq.recipes import choose
     from node2seq.recipes.choose import GraphSizes
+    from node2seq.runs import recipe_file
     from node2seq.runs.folder import RunConfig
     from node2seq.runs.recipe_file import RecipeFile
     from node2seq.train import settings
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 else:
     choose = LazyModule("node2seq.recipes.choose")
     reading = LazyModule("node2seq.data.reading")
+    recipe_file = LazyModule("node2seq.runs.recipe_file")
     recipes = LazyModule("node2seq.recipes")
     settings = LazyModule("node2seq.train.settings")
     tabular = LazyModule("node2seq.data.tabular")
@@ -81,6 +83,8 @@ def check_flags(flags: Any) -> None:
             (bool(equals), f"{flag} {text}", "there is no = in it", cure),
             (bool(name), f"{flag} {text}", "no setting is named before the =", cure),
         )
+    if isinstance(flags, TrainFlags | TuneFlags):
+        _check_training(flags)
     if (run := getattr(flags, "run", None)) is not None:
         check_is_run(run)
     # Of several processes the first alone speaks, and what a run or a file says is not known here.
@@ -88,6 +92,34 @@ def check_flags(flags: Any) -> None:
         _check_files(flags.edges, flags.nodes)
     elif not (getattr(flags, "resume", False) or is_launched(os.environ)):
         _check_graph(flags)
+
+
+def _check_training(flags: TrainFlags | TuneFlags) -> None:
+    """Refuse settings of the training that no model has; what a model can be told is known to torch alone."""
+    file = flags.config if isinstance(flags, TrainFlags) else flags.start
+    if file is not None:
+        recipe_file.read_settings(file)
+    given: list[tuple[str, Any]] = []
+    if isinstance(flags, TrainFlags):
+        _check_workers(flags.workers)
+        given.append(("epochs", settings.TrainSettings.epochs if flags.epochs is None else flags.epochs))
+    for flag, text in _assignments(flags):
+        if text.partition("=")[0].strip() in settings.TRAINING_TYPES:
+            name, values = settings.parse_setting("", text, flag)
+            given += [(name, value) for value in (values if isinstance(values, list) else [values])]
+    for name, value in given:
+        settings.TrainSettings(**{name: value})
+
+
+def _check_workers(workers: int | None) -> None:
+    """Refuse more processes than a machine can have a use for."""
+    most = max(_MOST_WORKERS, 4 * (os.cpu_count() or 1))
+    if workers is not None and workers > most:
+        raise Node2SeqError(
+            f"--workers {workers}",
+            f"each is a process of its own, and this machine has {os.cpu_count()} cores",
+            f"Give at most {most}",
+        )
 
 
 def _check_names(flags: Any) -> None:
@@ -173,7 +205,7 @@ def source_of(flags: FileFlags) -> Source:
     """The graph that the flags name, with the paths as they were given; it may name none or two."""
     how: dict[str, Any] = {}
     for name in _READING:
-        if given := getattr(flags, name, None):
+        if (given := getattr(flags, name, None)) not in (None, ()):
             how[name] = list(given) if isinstance(given, tuple) else given
     if flags.fill is not None:
         how["fill"] = number_or_word(flags.fill)
@@ -369,13 +401,7 @@ def _batches(
     names = (text.partition("=")[0].strip() for text in given.assignments)
     scale_lr = _first(False if "lr" in names else None, file.batches.scale_lr, True)
     workers = _first(given.workers, file.batches.workers, 0)
-    most = max(_MOST_WORKERS, 4 * (os.cpu_count() or 1))
-    if workers > most:
-        raise Node2SeqError(
-            f"--workers {workers}",
-            f"each is a process of its own, and this machine has {os.cpu_count()} cores",
-            f"Give at most {most}",
-        )
+    _check_workers(workers)
     return settings.BatchSettings(batch_size, fanout, workers, scale_lr)
 
 

@@ -22,7 +22,7 @@ from node2seq.search.halving import Halving
 from node2seq.search.report import write_summary
 from node2seq.search.session import Request, SearchResult, run
 from node2seq.search.settings import SearchSettings
-from node2seq.search.trials import add_search
+from node2seq.search.trials import add_search, read_table
 from node2seq.storage import locked, make_folder, remove_unused
 
 # A log shows a line at least this often; the next one may take a moment more than promised.
@@ -50,6 +50,7 @@ def tune(flags: TuneFlags) -> None:
         budget_seconds=flags.budget_seconds,
         storage=flags.storage,
     )
+    _check_files(request, flags.table)
     is_new = not folder.exists()
     make_folder(folder)
     try:
@@ -79,6 +80,19 @@ def tune(flags: TuneFlags) -> None:
         echo(json.dumps(_entry(found, folder)))
     else:
         _show(found, folder)
+
+
+def _check_files(request: Request, table: Path | None) -> None:
+    """Refuse a folder of something else, whose files would be replaced, and a table that is none."""
+    folder = request.out.parent
+    own = {"recipe.toml", *(file.name for file in journal_files(request.out))}  # of a search that begins
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = [name for name in found if name not in own and name[0] != "." and not name.endswith(".part")]
+    if others and not request.out.is_file():
+        reason = "it exists and contains something other than a search"
+        raise Node2SeqError(str(folder), reason, "Give another folder with `--out`")
+    if table is not None:
+        read_table(table)
 
 
 def _plan(flags: TuneFlags) -> SearchSettings:

@@ -86,17 +86,20 @@ def convert(
     if limit < _LEAST_MEMORY:
         raise Node2SeqError(f"memory {memory}", "it is too little to convert anything", "Give 256MB or more")
     _check_free(folder)
-    begun = not folder.exists()
+    begun, held = not folder.exists(), False
     make_folder(folder / WORK)
     try:
         with locked(folder):
+            held = True
             _run(Job(request, folder, limit), on_progress or (lambda _: None))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Stopped. Run the same command to resume.") from None
     except Node2SeqError as error:
-        if begun and not (folder / JOURNAL).exists():  # what cannot be begun leaves no folder behind
+        is_full = isinstance(error, DiskFullError)
+        # What is refused leaves no folder behind, which would ask for the same options again.
+        if begun and (not (folder / JOURNAL).exists() or (held and not is_full)):
             shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, DiskFullError):
+        if is_full:
             cure = "Free some space, then run the same command again: it resumes where it stopped"
             raise DiskFullError(error.given, error.reason, cure) from error
         raise
@@ -196,9 +199,14 @@ def _check_space(job: Job) -> None:
     if needed > free + have:
         raise Node2SeqError(
             str(job.folder),
-            f"the conversion takes about {needed / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free",
+            f"the conversion takes about {_amount(needed)} of disk, and {_amount(free)} are free",
             "Free some space, or give a folder on another disk",
         )
+
+
+def _amount(size: int) -> str:
+    unit, name = (1e9, "GB") if size >= 1e9 else (1e6, "MB") if size >= 1e5 else (1e3, "kB")
+    return f"{size / unit:.1f} {name}"
 
 
 def _write_manifest(job: Job) -> None:

@@ -5,8 +5,8 @@ each column, in order:
 
 - ``{"kind": "number", "name": …, "fill": …}``: one feature; ``fill`` replaces missing cells (None: an error).
   With ``shift`` and ``scale`` the shift is subtracted, and the rest is divided by the scale. With
-  ``"decimal": ","`` a comma precedes the decimals, as in 3,14.
-  With ``"unit": "%"`` every number is followed by that sign.
+  ``"decimal": ","`` a comma precedes the decimals, as in 3,14. With ``"unit": "$"`` that sign stands before
+  or behind every number.
 - ``{"kind": "time", "name": …, "fill": …, "shift": …, "scale": …}``: a date or timestamp in seconds since
   1970, scaled as a number is. With ``"first": "day"`` dates are written as 31.03.2024 or 31/03/2024.
 - ``{"kind": "category", "name": …, "categories": […], "fill": …}``: one-hot. A missing cell is all
@@ -17,6 +17,7 @@ each column, in order:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -46,8 +47,9 @@ _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*$"
 _DECIMAL_COMMA = r"^\s*[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+),\d+\s*$"
 _THOUSANDS_BY_POINTS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*$"
 _DECIMAL_POINT = r"^\s*[+-]?\d+\.\d+\s*$"
-# 12 %, 12.5% and 1,000 %.
-_PERCENT = r"^([+-]?(?:\d+|\d{1,3}(?:[.,]\d{3})+)(?:[.,]\d+)?) ?%$"
+#: What stands before or behind each number of a column: 12 %, $1,000, 1.000,50 €.
+UNITS = ("%", "$", "€", "£", "¥", "₹", "USD", "EUR", "GBP", "CHF", "JPY")
+_AMOUNT = r"^[+-]?(?:\d+|\d{1,3}(?:[.,]\d{3})+)(?:[.,]\d+)?$"
 _DAY = 24 * 3600
 # Python has dates within so many seconds of 1970, and a few more.
 _LAST_YEAR = 1900 * 365 * _DAY
@@ -117,32 +119,33 @@ def is_read_otherwise(categories: Sequence[str]) -> bool:
 
 
 def _special_writing(column: pl.Series, title: str, notes: list[str]) -> dict[str, str]:
-    """What an encoding says of a column of nothing but percentages, or of dates that start with the day."""
+    """What an encoding says of a column of nothing but amounts, or of dates that start with the day."""
     text = given_text(column, title).drop_nulls()
     if not len(text):
         return {}
-    percent = without_percent(text)
-    is_percent = plain_numbers(percent).cast(pl.Float64, strict=False).null_count() == 0
+    amounts = without_unit(text, unit_of(text[:1]))
+    are_amounts = plain_numbers(amounts).cast(pl.Float64, strict=False).null_count() == 0
     return chosen_writing(
         text.name,
-        text[0] if is_percent else None,
+        text[0] if are_amounts else None,
         tells_days_first(text) if with_days_first(text).null_count() == 0 else None,
         notes,
     )
 
 
-def chosen_writing(name: str, percent: str | None, day: str | None, notes: list[str]) -> dict[str, str]:
+def chosen_writing(name: str, amount: str | None, day: str | None, notes: list[str]) -> dict[str, str]:
     """What an encoding says of a column by a cell of it.
 
     Args:
         name: The column.
-        percent: A cell, if all are percentages.
+        amount: A cell, if all are amounts of one unit.
         day: A cell that is a date only if its day comes first, if all cells are written as dates like that.
         notes: Gets how they are read.
     """
-    if percent is not None:
-        notes.append(f"column {name!r}: {percent!r} is read as the number before the sign")
-        return {"unit": "%"}
+    if amount is not None:
+        unit = unit_of(pl.Series([amount]))
+        notes.append(f"column {name!r}: {amount!r} is read as the number without {unit!r}")
+        return {"unit": unit}
     if day is not None:
         plain = with_days_first(pl.Series([day]))[0]
         notes.append(f"column {name!r}: the day comes first in its dates, {day!r} is read as {plain}")
@@ -150,27 +153,36 @@ def chosen_writing(name: str, percent: str | None, day: str | None, notes: list[
     return {}
 
 
-def without_percent(text: pl.Series) -> pl.Series:
-    """The cells with 12 % as 12; the others are null."""
-    return text.str.extract(_PERCENT, 1).alias(text.name)
+def unit_of(text: pl.Series) -> str:
+    """The unit in the first cell that has one; % if none has."""
+    found = text.str.extract(f"({'|'.join(map(re.escape, UNITS))})").drop_nulls()
+    return found[0] if len(found) else UNITS[0]
+
+
+def without_unit(text: pl.Series, unit: str) -> pl.Series:
+    """The cells with 12 % as 12, and -$5 as -5; those that are no amounts of this unit are null."""
+    sign = re.escape(unit)
+    plain = text.str.replace(rf"^([+-]?){sign}\s?|\s?{sign}$", "$1")
+    return plain.set(~(plain.str.contains(_AMOUNT) & (plain != text)), None)
 
 
 def plain_writing(cells: pl.Series, column: Mapping[str, Any], title: str) -> pl.Series:
-    """The cells of a column with its percentages as numbers, or its dates as 2024-03-31."""
-    if column.get("unit") != "%" and column.get("first") != "day":
+    """The cells of a column with its amounts as numbers, or its dates as 2024-03-31."""
+    unit = column.get("unit")
+    if unit is None and column.get("first") != "day":
         return cells
     text = given_text(cells, title)
-    if column.get("first") == "day":
+    if unit is None:
         dates = with_days_first(text)
         return dates.zip_with(dates.is_not_null(), text)
-    numbers = without_percent(text)
+    numbers = without_unit(text, unit)
     check_cells(
         (numbers.is_not_null() | text.is_null()).to_numpy(),
         title,
         cells.name,
         lambda row: repr(text[row]),
-        "is no percentage, but the column was all percentages in training",
-        "Write it as 12.5 %",
+        f"is no number with {unit!r}, as all cells of the column were in training",
+        f"Write it as 12.5 {unit}",
     )
     return numbers
 
@@ -184,7 +196,7 @@ def described_columns(encoding: Encoding) -> dict[str, str]:
             found[f"{own[0]['name']} … {own[-1]['name']}"] = f"{len(own)} columns: {words}"
             continue
         for column in own:
-            about = words + (", in %" if "unit" in column else "")
+            about = words + (f", in {column['unit']}" if "unit" in column else "")
             if kind == "category":
                 names = column["categories"]
                 about += f", {len(names)} values: {first_few(names)}" if names else ", no values"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from node2seq.data.schema import schema_of_matrix
 from node2seq.data.splits import CLASSIFICATION, PARTS, REGRESSION, Split, kind_of_labels, labelled, masks_of
 from node2seq.data.tabular import pl
 from node2seq.errors import Node2SeqError
-from node2seq.storage import check_tables, write_bytes
+from node2seq.storage import check_tables, replacing
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -182,18 +183,24 @@ def write_graph(
     """Write a graph into a file of edges and one of nodes, as CSV, TSV or Parquet by their names' endings."""
     paths = (Path(edges), Path(nodes))
     check_tables(paths, force=True)
-    for frame, path in zip(to_frames(data, split), paths, strict=True):
-        write_table(frame, path)
+    write_tables(zip(paths, to_frames(data, split), strict=True))
 
 
-def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame as CSV, TSV or Parquet by the ending of its name, which :func:`check_tables` has seen."""
-    content = io.BytesIO()  # what the disk refuses reaches us through polars without its number
-    if path.suffix.lower() == ".parquet":
-        frame.write_parquet(content)
-    else:
-        frame.write_csv(content, separator="\t" if path.suffix.lower() == ".tsv" else ",")
-    write_bytes(path, content.getvalue())
+def write_tables(tables: Iterable[tuple[Path, pl.DataFrame]]) -> None:
+    """Write frames as CSV, TSV or Parquet by the endings of their names: all of them, or none.
+
+    :func:`check_tables` has seen the names.
+    """
+    with ExitStack() as written:
+        for path, frame in tables:
+            content = io.BytesIO()  # what the disk refuses reaches us through polars without its number
+            if path.suffix.lower() == ".parquet":
+                frame.write_parquet(content)
+            else:
+                frame.write_csv(content, separator="\t" if path.suffix.lower() == ".tsv" else ",")
+            file = written.enter_context(replacing(path))
+            file.write(content.getvalue())
+            file.flush()
 
 
 def from_networkx(

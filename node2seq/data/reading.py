@@ -38,11 +38,13 @@ from node2seq.data.tabular import (
     find_column,
     first_few,
     missing_column,
-    named_table,
     open_table,
     pl,
     subject,
+    table_format,
     table_of,
+    text_columns,
+    unread,
     usual_column,
     weight_column,
 )
@@ -57,6 +59,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 else:
     torch = LazyModule("torch")
+
+# Arrays are read to learn the names of their columns: below this many bytes, once more than needed.
+_MOST_READ_TWICE = 2**26
 
 
 @dataclass(frozen=True)
@@ -146,20 +151,35 @@ def read_graph(
 def check_columns(source: Source) -> None:
     """Refuse files whose columns have other names than :func:`read_graph` would need.
 
-    Only the header lines are read, and neither torch nor polars is imported: Parquet and NPZ are left to it.
+    Of text, only the header lines are read; torch is not imported.
     """
     if source.edges is None:
         raise _no_edges()
     reading = dict(source.reading)
     delimiter = reading.pop("delimiter", None)
     options = _options(source.label, reading)
-    edges, nodes = (named_table(path, delimiter) for path in (source.edges, source.nodes))
+    edges, nodes = (_named_table(path, delimiter) for path in (source.edges, source.nodes))
+    if edges is not None and nodes is not None:
+        check_delimiter(delimiter, [edges.separator, nodes.separator])
     if source.nodes is None:
         _check_without_nodes(options, None)
     if edges is not None:
         _edge_columns(edges, options, {}, [])
     if nodes is not None:
         node_columns(nodes, options, None, [])
+
+
+def _named_table(path: str | os.PathLike[str] | None, delimiter: str | None) -> LazyTable | None:
+    """A file's columns, of text by name alone; None for large arrays, or for no file."""
+    if path is None:
+        return None
+    kind = table_format(Path(path))
+    if kind == "NPZ" and Path(path).stat().st_size > _MOST_READ_TWICE:
+        return None
+    if kind not in ("CSV", "TSV"):
+        return open_table(path)
+    names, separator = text_columns(Path(path), delimiter)
+    return LazyTable(str(path), names, unread, separator)
 
 
 def _no_edges() -> Node2SeqError:
@@ -415,7 +435,7 @@ def _read_numbers(frame: pl.DataFrame, title: str) -> np.ndarray:
             np.isfinite(out[:, place]),
             title,
             column.name,
-            lambda row, text=text: "nothing" if text[row] is None else repr(text[row]),
+            lambda row, text=text: "an empty cell" if text[row] is None else repr(text[row]),
             "is not a finite 32-bit number",
             "Correct it, remove the row, or leave the column out",
         )

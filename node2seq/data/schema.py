@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from node2seq.data.encoding import Encoding, choose_encoding, described_columns, encode, encoded_columns
+from node2seq.data.encoding import (
+    UNITS,
+    Encoding,
+    choose_encoding,
+    described_columns,
+    encode,
+    encoded_columns,
+)
 from node2seq.data.graph import STRUCTURAL, structural_features
 from node2seq.data.labels import PART_OF, Labels
 from node2seq.data.splits import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS
@@ -22,12 +29,11 @@ from node2seq.data.tabular import (
     missing_column,
     normalized_name,
     pl,
-    quoted,
     subject,
 )
 from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
-from node2seq.options import check_choice, check_rules
+from node2seq.options import check_choice, check_rules, listed
 
 if TYPE_CHECKING:
     import torch
@@ -249,7 +255,7 @@ def _is_column(column: Any) -> bool:
     if column.get("kind") == "block":
         return number and isinstance(column.get("count"), int) and 0 < column["count"] < 10**7
     shift, scale = column.get("shift", 0.0), column.get("scale", 1.0)
-    if column.get("unit", "%") != "%" or column.get("first", "day") != "day":
+    if column.get("unit", "%") not in UNITS or column.get("first", "day") != "day":
         return False
     scaled = all(isinstance(value, int | float) and math.isfinite(value) for value in (shift, scale))
     return number and scaled and scale > 0 and column.get("kind") in ("number", "time") and "fill" in column
@@ -283,8 +289,9 @@ def check_roles(table: LazyTable, *roles: tuple[str, str | None]) -> list[str]:
         if name is not None and name not in table.names:
             raise missing_column(table, role, name)
     names = [name for _, name in roles if name is not None]
-    if len(set(names)) < len(names):
-        raise Node2SeqError(table.title, f"one column cannot be two of {quoted(names)}", "Name others")
+    if twice := [name for name in names if names.count(name) > 1]:
+        words = listed([role for role, name in roles if name == twice[0]])
+        raise Node2SeqError(table.title, f"column {twice[0]!r} is named as {words}", "Name different columns")
     return names
 
 
@@ -342,6 +349,12 @@ def node_columns(
             for name in features
             if options.label is None and normalized_name(name) in ("label", "class", "y")
         ]
+        notes += [
+            f"column {name!r} is read as a feature; if it only numbers the rows, as a saved index does, give "
+            f"--ignore {name!r}"
+            for name in features
+            if name.strip() in ("", "Unnamed: 0")
+        ]
     else:
         features = list(options.features or ())
         there = set(table.names)
@@ -366,12 +379,11 @@ def read_nodes(
     if frame.height == 0:
         raise Node2SeqError(table.title, "it has no rows", "Give at least one node")
     if schema is None and options.split is None and chosen.time is None:
-        notes += [
-            f"column {name!r} holds the parts of a split and is read as a feature; to split by it, give "
-            f"--split {name}"
-            for name in chosen.features
-            if _is_split(frame[name])
-        ]
+        for name in filter(lambda name: _is_split(frame[name]), chosen.features):
+            words, cure = f"column {name!r} holds the parts of a split", f"give --split {name}"
+            if frame[name].has_nulls() and options.fill is None:  # of a feature, no cell may be missing
+                raise Node2SeqError(table.title, words, f"To split by it, {cure}; else --ignore {name}")
+            notes.append(f"{words} and is read as a feature; to split by it, {cure}")
     return NodeTable(table.title, frame, chosen.id, chosen.labels, options.split, chosen.time)
 
 

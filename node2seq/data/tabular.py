@@ -178,14 +178,6 @@ def check_delimiter(delimiter: str | None, separators: Iterable[str | None]) -> 
     raise Node2SeqError(f"delimiter {delimiter!r}", reason, "Leave it out: it is detected in each file")
 
 
-def named_table(path: str | os.PathLike[str] | None, delimiter: str | None = None) -> LazyTable | None:
-    """A text file's columns by name alone, which cannot be read; None for other formats, or for no file."""
-    if path is None or table_format(Path(path)) not in _SEPARATORS:
-        return None
-    names, separator = text_columns(Path(path), delimiter)
-    return LazyTable(str(path), names, unread, separator)
-
-
 def unread(_: Sequence[str]) -> pl.DataFrame:
     """Stands for reading a table of which only the names are known."""
     raise NotImplementedError
@@ -205,7 +197,9 @@ def _text_columns(title: str, start: bytes, kind: str, delimiter: str | None) ->
     separator = _SEPARATORS[kind] if delimiter is None else delimiter
     if len(separator.encode()) != 1 or separator in '"\r\n':
         raise Node2SeqError(
-            f"delimiter {separator!r}", "it must be a single character", "Give for instance ';' or ','"
+            f"delimiter {separator!r}",
+            "it must be a single character",
+            "Give for instance ';' or ',', or leave it out: it is detected in each file",
         )
     names = _header(title, start, separator)
     if len(names) == 1:

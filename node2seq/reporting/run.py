@@ -286,7 +286,8 @@ def _settling(layers: Mapping[str, Any], titles: Mapping[str, str], best_epoch: 
 def _examples(examples: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Block]:
     if not examples:
         return []
-    short = [name if len(name) <= _LONG_NAME else f"{name[: _LONG_NAME - 1]}…" for name in names]
+    short = _short(names)
+    between = " · " if max(map(len, short), default=0) <= _LONG_NAME // 2 else "\n"
     places = max(len(one["neighbours"]) for one in examples)
     lines: list[list[str | Shaded]] = []
     for one in examples:
@@ -297,13 +298,22 @@ def _examples(examples: Sequence[Mapping[str, Any]], names: Sequence[str]) -> li
         line: list[str | Shaded] = [title]
         for other in one["neighbours"]:
             known = other["class"] is not None and other["class"] >= 0
-            text = f"{other['name']}\n" + (f"{short[other['class']]} · " if known else "")
+            text = f"{other['name']}\n" + (f"{short[other['class']]}{between}" if known else "")
             text += f"{other['score']:g}".replace("-", "−") + (" · non-local" if other["nonlocal"] else "")
             line.append(Shaded(text, 0.4, other["class"] == label) if known else text)
         lines.append([*line, *[""] * (places - len(one["neighbours"]))])
     caption = "first neighbours by the first Node2Seq layer, best first, without the node itself · "
     caption += "class and score · blue: the node's own class" if "class" in examples[0] else "score"
     return [Grid(["node", *(f"{place}." for place in range(1, places + 1))], lines, caption)]
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Different names that fit into a narrow column: the starts, or both ends, or numbers."""
+    ends = [name if len(name) <= _LONG_NAME else f"{name[: _LONG_NAME - 1]}…" for name in names]
+    half = _LONG_NAME // 2
+    both = [name if len(name) <= _LONG_NAME else f"{name[: half - 1]}…{name[-half:]}" for name in names]
+    numbered = [f"{number} · {name[:half]}…" for number, name in enumerate(names, start=1)]
+    return next((tried for tried in (ends, both) if len(set(tried)) == len(names)), numbered)
 
 
 def _accuracies(details: Mapping[str, Any], found: Measured, nodes: str, names: Sequence[str]) -> list[Block]:

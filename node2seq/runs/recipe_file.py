@@ -80,20 +80,26 @@ def read_recipe_file(
         model: Whose options they are; None: as the file says.
         default: Whose they are if it does not say, by the graph that it names.
     """
-    try:
-        with read_errors(path):
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Node2SeqError(str(path), f"it is not TOML ({error})", "Correct that line") from error
-    read = build(RecipeFile, values, str(path))
+    read = read_settings(path)
     asked = model or read.model or default(read.source)
     name, options = current(asked, read.options)
     return replace(
         read,
         model=read.model if name == asked else name,
         options=check_values(options, option_types(name), f"{path}: options"),
-        settings=check_values(read.settings, TRAINING_TYPES, f"{path}: settings"),
     )
+
+
+def read_settings(path: Path) -> RecipeFile:
+    """Read a TOML file as far as it depends on no model: all but its options are checked."""
+    try:
+        with read_errors(path):
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Node2SeqError(str(path), f"it is not TOML ({error})", "Correct that line") from error
+    read = build(RecipeFile, values, str(path))
+    settings = check_values(read.settings, TRAINING_TYPES, f"{path}: settings")
+    return replace(read, settings=settings)
 
 
 def write_recipe(model: str, recipe: Recipe, source: Source, comment: str) -> str:

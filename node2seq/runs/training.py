@@ -193,8 +193,8 @@ class Session:
                 folder.read()
             return self.folders, self._graph is not None
 
-        self.folders, is_trained = self.processes.share(open_folders)
         try:
+            self.folders, is_trained = self.processes.share(open_folders)
             if not self.processes.is_first and is_trained:
                 self._open_own_graph(runs[0][0], held, say, data)
             self.processes.share(lambda: None)  # wait until all have read it

@@ -83,7 +83,8 @@ def _contest(
 ) -> dict[int, Trial]:
     """Train candidates on few splits, and the best of them on all; those, by number."""
     trials = {t.number: t for t in (evaluator.trials.trial(each, stage) for each in candidates)}
-    evaluator.say(f"{stage}: {len(trials)} settings on {len(settings.first_seeds)} splits")
+    amount = "1 setting" if len(trials) == 1 else f"{len(trials)} settings"
+    evaluator.say(f"{stage}: {amount} on {len(settings.first_seeds)} splits")
     evaluator.train(list(trials.values()), settings.first_seeds)
     ranked = best_of(trials.values(), settings.first_seeds)
     # The start stays whatever few splits say of it, so that nothing worse is chosen in the end.

@@ -27,6 +27,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             seeds += range(int(first), int(last or first) + 1)
     except ValueError as error:
         raise Node2SeqError(f"seeds {text!r}", "not whole numbers", "Write 100-104 or 100,103") from error
+    if not seeds:  # none would stand for those that are taken by default
+        raise Node2SeqError(f"seeds {text!r}", "there is no seed among them", "Write 100-104 or 100,103")
     return tuple(seeds)
 
 

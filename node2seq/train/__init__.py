@@ -1,10 +1,25 @@
-"""Training: fit, evaluate and predict, for one run or many together. Knows no files and no commands."""
+"""Training: fit, evaluate and predict, for one run or many together. Knows no files and no commands.
 
-from node2seq.train.fitter import Fitter, fit
-from node2seq.train.inference import embed, evaluate, predict
-from node2seq.train.inputs import SplitLike
-from node2seq.train.progress import EpochRecord, FitResult
-from node2seq.train.settings import BatchSettings, TrainSettings
+Names are imported when they are first asked for: settings are checked without waiting for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from node2seq.train.fitter import Fitter, fit
+    from node2seq.train.inference import embed, evaluate, predict
+    from node2seq.train.inputs import SplitLike
+    from node2seq.train.progress import EpochRecord, FitResult
+    from node2seq.train.settings import BatchSettings, TrainSettings
+
+_HOME = {
+    "fitter": ("Fitter", "fit"),
+    "inference": ("embed", "evaluate", "predict"),
+    "inputs": ("SplitLike",),
+    "progress": ("EpochRecord", "FitResult"),
+    "settings": ("BatchSettings", "TrainSettings"),
+}
 
 __all__ = [
     "BatchSettings",
@@ -18,3 +33,14 @@ __all__ = [
     "fit",
     "predict",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

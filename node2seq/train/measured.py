@@ -42,6 +42,11 @@ class Measured(ABC):
     loss: float
 
     @property
+    def says_one_class(self) -> bool:
+        """Whether all nodes are predicted as the same class, although they are of several."""
+        return False
+
+    @property
     def rows(self) -> tuple[ClassMetrics, ...]:
         """One entry for each class or label, where there are any."""
         return ()
@@ -128,6 +133,12 @@ class Metrics(Measured):
     def largest_class(self) -> float:
         """Share of the nodes that have the most frequent class: what predicting it for all would hit."""
         return max(row.support for row in self.per_class) / self.nodes
+
+    @property
+    def says_one_class(self) -> bool:
+        """Whether all nodes are predicted as the same class, although they are of several."""
+        supports = [row.support for row in self.per_class if row.support]
+        return len(supports) > 1 and sum(map(any, zip(*self.confusion, strict=True))) == 1
 
     @property
     def rows(self) -> tuple[ClassMetrics, ...]:

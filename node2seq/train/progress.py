@@ -208,13 +208,14 @@ def result_warnings(measured: Mapping[str, Measured], metric: str) -> tuple[str,
     """Say aloud if a result is no better than predicting the same for all nodes."""
     part, words = ("test", "test") if "test" in measured else ("val", "validation")
     found = measured[part]
-    if found.beats_trivial(metric):
+    if (beats := found.beats_trivial(metric)) and not found.says_one_class:
         return ()
     value, trivial = (shown(metric, number, " %") for number in (found.value(metric), found.trivial(metric)))
-    return (
-        f"The {METRIC_TITLES[metric]} on {words} nodes is {value}. Predicting {found.trivial_words} for all "
-        f"of them gives {trivial}: the model has learned nothing that helps.",
-    )
+    title, told = METRIC_TITLES[metric], f"Predicting {found.trivial_words} for all of them gives {trivial}"
+    if beats:
+        return (f"All {words} nodes are predicted as one class. The {title} of {value} is of their order.",)
+    told += ": the model has learned nothing that helps."
+    return (f"The {title} on {words} nodes is {value}. {told}",)
 
 
 def score_of(task: Task, metric: str) -> Score | None:

@@ -6,14 +6,31 @@ import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from node2seq.data.sampler import check_batch_size, check_fanout
+from node2seq.environment import LazyModule
 from node2seq.errors import Node2SeqError
-from node2seq.nn.models import MODELS, Network, Node2Seq, Node2SeqPlus
 from node2seq.options import build, check_rules, parse, suggestion, unknown
-from node2seq.train.metrics import METRIC_TITLES
 
+if TYPE_CHECKING:
+    from node2seq.data import sampler
+    from node2seq.nn import models
+    from node2seq.nn.models import Network
+else:  # what trains is checked without waiting for torch
+    models = LazyModule("node2seq.nn.models")
+    sampler = LazyModule("node2seq.data.sampler")
+
+MetricName = Literal[
+    "accuracy",
+    "balanced-accuracy",
+    "macro-f1",
+    "roc-auc",
+    "average-precision",
+    "micro-f1",
+    "r2",
+    "mae",
+    "rmse",
+]
 OptimizerName = Literal["adam", "nadam"]
 
 # Of the full batch's learning rate, what small batches take at least.
@@ -57,17 +74,7 @@ class TrainSettings:
     conv_weight_decay: float | None = None
     patience: int | None = None
     optimizer: OptimizerName = "adam"
-    metric: Literal[
-        "accuracy",
-        "balanced-accuracy",
-        "macro-f1",
-        "roc-auc",
-        "average-precision",
-        "micro-f1",
-        "r2",
-        "mae",
-        "rmse",
-    ] = "accuracy"
+    metric: MetricName = "accuracy"
     class_weights: bool = False
     views: int = 1
     consistency: float = 0.0
@@ -101,9 +108,9 @@ class TrainSettings:
             ),
             (
                 "metric",
-                self.metric in METRIC_TITLES,
+                self.metric in typing.get_args(MetricName),
                 "there is no such metric",
-                f"Choose one of {', '.join(METRIC_TITLES)}",
+                f"Choose one of {', '.join(typing.get_args(MetricName))}",
             ),
             ("views", self.views >= 1, "a step needs one forward pass", more),
             (
@@ -155,9 +162,9 @@ class BatchSettings:
     scale_lr: bool = False
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
+        sampler.check_batch_size(self.batch_size)
         if self.fanout is not None:
-            object.__setattr__(self, "fanout", check_fanout(self.fanout))
+            object.__setattr__(self, "fanout", sampler.check_fanout(self.fanout))
         if self.workers < 0:
             raise Node2SeqError(
                 f"workers={self.workers}", "there cannot be fewer than none", "Give 0 or more"
@@ -237,9 +244,9 @@ def recipe(
 
 def options_of(name: str) -> type:
     """The dataclass of a network's options."""
-    if name not in MODELS:
-        raise Node2SeqError(f"model {name!r}", "there is no such model", suggestion(name, MODELS))
-    return MODELS[name].Options
+    if name not in models.MODELS:
+        raise Node2SeqError(f"model {name!r}", "there is no such model", suggestion(name, models.MODELS))
+    return models.MODELS[name].Options
 
 
 def check_carried(name: str, carried: Iterable[str]) -> None:
@@ -250,9 +257,11 @@ def check_carried(name: str, carried: Iterable[str]) -> None:
         "edge_order": "orders given by edges",
     }
     for value in carried:
-        if value not in MODELS[name].carried:
+        if value not in models.MODELS[name].carried:
             words = words_for[value]
-            others = ", ".join(sorted(key for key, network in MODELS.items() if value in network.carried))
+            others = ", ".join(
+                sorted(key for key, network in models.MODELS.items() if value in network.carried)
+            )
             raise Node2SeqError(
                 f"{words} with the model {name}",
                 "it does not read them",
@@ -271,8 +280,8 @@ def current(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
         return name, options
     moved = {
         field.name: field.default
-        for field in fields(Node2SeqPlus.Options)
-        if field.name in Node2Seq.Options.elsewhere
+        for field in fields(models.Node2SeqPlus.Options)
+        if field.name in models.Node2Seq.Options.elsewhere
     }
     if any(options.get(key, default) != default for key, default in moved.items()):
         return "node2seq-plus", options
@@ -299,7 +308,7 @@ def make_network(
     """Make a network from its name, of today or before, and its options."""
     name, options = current(name, options)
     options_of(name)
-    return MODELS[name](in_channels, out_channels=out_channels, edge_dim=edge_dim, **options)
+    return models.MODELS[name](in_channels, out_channels=out_channels, edge_dim=edge_dim, **options)
 
 
 def option_types(model: str) -> dict[str, Any]:
@@ -320,7 +329,9 @@ def parse_setting(model: str, text: str, flag: str) -> tuple[str, Any]:
     name, equals, given = (part.strip() for part in text.partition("="))
     if not equals:
         raise Node2SeqError(f"{flag} {text}", "there is no = in it", f"Write {flag} setting=value")
-    types = {**option_types(model), **TRAINING_TYPES, "row_normalize": bool}
+    types = {**TRAINING_TYPES, "row_normalize": bool}
+    if name not in types:
+        types = {**option_types(model), **types}
     if name not in types:
         raise unknown(f"{flag} {name}", name, types, getattr(options_of(model), "elsewhere", None))
     several = given.startswith("[") and given.endswith("]")

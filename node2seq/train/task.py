@@ -162,7 +162,7 @@ class Classification(Task):
     scores = SCORES
     losses = ()
     has_classes = True
-    label_words = "whole numbers"
+    label_words = "classes"
 
     temperature: float = 1.0
 
@@ -247,7 +247,7 @@ class Regression(Task):
     scores = NUMBER_SCORES
     losses = ("mse", "mae")
     has_classes = False
-    label_words = "floats"
+    label_words = "numbers"
 
     shift: float | Tensor = 0.0
     scale: float | Tensor = 1.0

@@ -230,8 +230,36 @@ def test_dates_that_start_with_the_day_and_percentages_have_their_values(cli, fo
     assert (x == plain).all()
     said = cli("data", "check", *SPLIT).out
     assert f"the day comes first in its dates, '{DAYS[2].strftime(form)}' is read as 2024-01-15" in said
-    assert "column 'share': '0%' is read as the number before the sign" in said
+    assert "column 'share': '0%' is read as the number without '%'" in said
     assert "number, in %" in said
+
+
+AMOUNTS = {
+    "$": [f"-${i},000.50" if i % 2 else f"$ {i}" for i in range(40)],
+    "€": [f"-{i}.000,50 €" if i % 2 else f"{i}€" for i in range(40)],
+    "CHF": [f"CHF -{i}000.50" if i % 2 else f"{i}\u00a0CHF" for i in range(40)],
+}
+
+
+@pytest.mark.parametrize("unit", AMOUNTS)
+def test_amounts_of_one_currency_have_their_values(cli, unit: str):
+    values = [-(1000 * i + 0.5) if i % 2 else i for i in range(40)]
+    write_special([day.isoformat() for day in DAYS], [str(value) for value in values])
+    plain, _ = features_of()
+    write_special([day.isoformat() for day in DAYS], AMOUNTS[unit])
+    x, columns = features_of()
+    assert (columns["share"]["kind"], columns["share"]["unit"]) == ("number", unit)
+    assert (x == plain).all()
+    said = cli("data", "check", *SPLIT).out
+    assert f"share: number, in {unit}, standardised" in said
+    assert f"column 'share': {AMOUNTS[unit][0]!r} is read as the number without {unit!r}" in said
+
+
+def test_amounts_of_two_currencies_stay_categories(cli):
+    write_special([day.isoformat() for day in DAYS], [f"{'$€'[i % 2]}{i}" for i in range(40)])
+    _, columns = features_of()
+    assert columns["share"]["kind"] == "category"
+    assert "if it holds numbers or dates, write them as 12.5" in cli("data", "check", *SPLIT).out
 
 
 @pytest.mark.parametrize(
@@ -265,7 +293,7 @@ def test_new_files_are_read_as_dates_and_percentages_too(cli):
     assert Path("p.csv").read_text() == Path("same.csv").read_text()
     write_special(few, [*SHARES[:-1], "0.4"], "new.csv")
     done = cli("predict", "run", *new, "--out", "q.csv")
-    assert "'0.4' in row 40 is no percentage, but the column was all percentages in training" in done.err
+    assert "'0.4' in row 40 is no number with '%', as all cells of the column were in training" in done.err
 
 
 def test_a_run_that_had_percentages_as_categories_keeps_them(cli):
@@ -280,15 +308,16 @@ def test_a_run_that_had_percentages_as_categories_keeps_them(cli):
     assert done.status == 0, done.err
 
 
+@pytest.mark.parametrize("share", [SHARES, AMOUNTS["$"]])
 @pytest.mark.parametrize("chunk", [7, 1000])
-def test_a_store_reads_dates_and_percentages_as_a_table_in_memory(cli, monkeypatch, chunk: int):
+def test_a_store_reads_dates_and_amounts_as_a_table_in_memory(cli, monkeypatch, chunk: int, share: list[str]):
     pytest.importorskip("duckdb")
     from node2seq.data.conversion import steps
     from node2seq.data.conversion.engine import chunks_of
     from node2seq.data.store import StoredGraph
 
     monkeypatch.setattr(steps, "chunks_of", lambda files, columns, *_: chunks_of(files, columns, chunk))
-    write_special([day.strftime("%d.%m.%Y") for day in DAYS], SHARES)
+    write_special([day.strftime("%d.%m.%Y") for day in DAYS], share)
     done = cli("data", "convert", *SPLIT, "--dtype", "float32", "--out", "st")
     assert done.status == 0, done.err
     assert "the day comes first in its dates, '15.01.2024' is read as 2024-01-15" in done.out

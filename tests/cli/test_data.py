@@ -62,6 +62,19 @@ def test_export_and_check(tmp_path):
     assert directed["edges"] == 78
 
 
+def test_check_says_what_training_would_refuse_and_what_only_numbers_the_rows(tmp_path):
+    (tmp_path / "e.csv").write_text("source,target\n0,0\n")
+    (tmp_path / "n.csv").write_text(",id,kind\n" + "".join(f"{i},{i},{'ab'[i % 2]}\n" for i in range(10)))
+    files = ["--edges", str(tmp_path / "e.csv"), "--nodes", str(tmp_path / "n.csv"), "--label", "kind"]
+    shown = run.invoke(app, ["data", "check", *files]).stdout
+    assert "warning: there are no edges between different nodes" in shown
+    assert "the largest has 1 node\n" in shown
+    assert "'': number, standardised (" in shown
+    assert "if it only numbers the rows, as a saved index does, give --ignore ''" in shown
+    left_out = run.invoke(app, ["data", "check", *files, "--ignore", ""]).stdout
+    assert "'': not used" in left_out
+
+
 def test_check_of_a_known_set_and_of_both():
     assert json.loads(run.invoke(app, ["data", "check", "karate", "--json"]).stdout)["nodes"] == 34
     result = run.invoke(app, ["data", "check", "karate", "--edges", "e.csv"])

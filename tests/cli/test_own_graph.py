@@ -70,7 +70,7 @@ def test_shuffled_rows_and_string_ids_are_predicted_the_same(cli, texas, tmp_pat
     found = polars.read_csv("new.csv").sort("id")
     assert found["id"].to_list() == own["id"].to_list()
     assert found["label"].to_list() == own["label"].to_list()
-    classes = own.columns[2:]
+    classes = own.columns[2:-1]
     assert np.allclose(found.select(classes).to_numpy(), own.select(classes).to_numpy(), atol=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_names_of_nodes_and_classes_come_back(cli, tmp_path: Path):
     table = polars.read_csv("p.csv")
     assert table["id"].to_list() == [f"n{i}" for i in range(30)]
     assert set(table["label"]) <= {"cat", "dog", "label"}
-    assert table.columns == ["id", "label", "cat", "dog", "label (probability)"]
+    assert table.columns == ["id", "label", "cat", "dog", "label (probability)", "unlabelled"]
     shown = cli("evaluate", run).out
     assert "cat" in shown
     assert "dog" in shown
@@ -246,7 +246,7 @@ def test_predicted_probabilities_are_calibrated_and_the_classes_are_the_same(cli
     assert cli("predict", run, "--out", "raw.csv").status == 0
     own, raw = (polars.read_csv(name) for name in ("p.csv", "raw.csv"))
     assert own["label"].to_list() == raw["label"].to_list()
-    classes = own.columns[2:]
+    classes = own.columns[2:-1]
     logits = np.log(raw.select(classes).to_numpy()) / temperature
     expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert np.allclose(own.select(classes).to_numpy(), expected, atol=1e-6)

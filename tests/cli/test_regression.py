@@ -63,7 +63,7 @@ def test_a_column_of_many_numbers_is_predicted_as_numbers(cli, homes):
 
     assert cli("predict", "run", "--out", "predicted.csv").status == 0
     predicted = polars.read_csv("predicted.csv")
-    assert predicted.columns == ["id", "label"]
+    assert predicted.columns == ["id", "label", "unlabelled"]
     errors = predicted["label"].to_numpy() - known
     test = split["test"]
     assert np.abs(errors[test]).mean() == pytest.approx(found["test"]["mae"])

@@ -35,6 +35,22 @@ SHORT = ["--trials", "3", "--fix", "epochs=8", "--fix", "hidden_channels=8", "--
 SHORT += ["--seeds", "100-101", "--final-seeds", "200"]
 
 
+def test_what_a_search_would_replace_or_could_not_write_is_refused_at_once(cli):
+    for name in ("report.html", "config.json"):
+        Path(name).write_text("mine")
+        done = cli("tune", "karate", *SHORT, "--out", ".")
+        assert done.err == (
+            "Error: .: it exists and contains something other than a search. "
+            "Give another folder with `--out`.\n"
+        )
+        Path(name).unlink()
+    Path("table.jsonl").mkdir()
+    done = cli("tune", "karate", *SHORT, "--table", "table.jsonl", "--out", "search")
+    assert (done.status, done.out) == (2, "")
+    assert "Error: table.jsonl: it cannot be read" in done.err
+    assert not Path("search").exists()
+
+
 @pytest.mark.slow
 def test_examples(cli, real_data):
     real_data("texas", load)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars
 import pytest
 
@@ -42,7 +43,7 @@ def test_predict(cli, run: Path, suffix: str):
     assert done.out == f"34 nodes predicted: p.{suffix}\n"
     read = polars.read_csv if suffix == "csv" else polars.read_parquet
     table = read(f"p.{suffix}")
-    assert table.columns == ["id", "label", "0", "1", "2", "3"]
+    assert table.columns == ["id", "label", "0", "1", "2", "3", "unlabelled"]
     assert table.height == 34
     assert table.select(polars.sum_horizontal("0", "1", "2", "3")).to_series().to_list() == pytest.approx(
         [1.0] * 34, abs=1e-5
@@ -97,6 +98,18 @@ NO_TORCH = [
     (["train", *FILES, "--ignore", "kind"], "it is the column of the id, the label or the split"),
     (["train", *FILES, "--task", "sorting"], "task='sorting': there is no such choice"),
     (["train", *FILES, "--delimiter", ";;"], "it must be a single character"),
+    (["train", *FILES, "--delimiter", ""], "it must be a single character"),
+    (["train", *FILES, "--delimiter", ";"], "delimiter ';': the cells are separated by ','"),
+    (["train", *FILES[:2], "--nodes", "nodes.npz", "--label", "sort"], "nodes.npz: it has no column 'sort'"),
+    (["train", *FILES, "--epochs", "0"], "epochs=0: training needs at least one epoch"),
+    (["train", *FILES, "--set", "epochs=many"], "--set epochs='many': it should be a whole number"),
+    (["train", *FILES, "--set", "lr=-1"], "lr=-1.0: the learning rate must be positive"),
+    (["train", *FILES, "--workers", "1000", "--batch-size", "8"], "--workers 1000: each is a process"),
+    (["train", *FILES, "--config", "wrong.toml"], "wrong.toml: settings: epochs=True: it should be a whole"),
+    (["tune", *FILES, "--fix", "lr=[0.1, none]"], "--fix lr='none': it should be a number"),
+    (["tune", *FILES, "--start", "wrong.toml"], "wrong.toml: settings: epochs=True: it should be a whole"),
+    (["train", *FILES, "--label-separator", ""], "labels cannot be told apart by nothing"),
+    (["train", *FILES, "--split", "kind"], "column 'kind' is named as label and split"),
     (["train", "--edges", "names.csv", *FILES[2:]], "it has no column 'source'"),
     (["train", "karate", "--model", "node2vec"], "model 'node2vec': there is no such model"),
     (["train", "karate", "--baseline", "gnc"], "model 'gnc': there is no such model"),
@@ -110,6 +123,7 @@ NO_TORCH = [
     (["tune", "karate", "--sampler", "dice"], "sampler='dice': there is no such choice"),
     (["tune", "karate", "--rule", "odd"], "rule='odd': there is no such choice"),
     (["tune", "karate", "--seeds", "1-4"], "seed 1: seeds below 100 are kept"),
+    (["tune", "karate", "--seeds", "104-100"], "seeds '104-100': there is no seed among them"),
     (["tune", "karate", "--trials", "1"], "trials=1: too few"),
     (["tune", "karate", "--fix", "lr"], "--fix lr: there is no = in it"),
     (["evaluate", "nowhere"], "there is no such run folder"),
@@ -124,6 +138,7 @@ NO_TORCH = [
     (["explore", "empty"], "it has no config.json, so it is not a run folder"),
     (["info", "empty"], "it has no config.json, so it is not a run folder"),
     (["info", "--model", "gcm"], "model 'gcm': there is no such model"),
+    (["info", "run", "--model", "gcn"], "--model gcn with the run run: these are two questions"),
     (["bench", "--json", "nodes.csv"], "nodes.csv: it exists"),
     (["protocol", "nope"], "stage='nope': there is no such choice"),
     (["reproduce", "9"], "table='9': there is no such choice"),
@@ -132,12 +147,17 @@ NO_TORCH = [
     (["data", "export", "karate", "--edges", "e.csv", "--nodes", "nodes.csv"], "nodes.csv: it exists"),
     (["data", "check", *FILES, "--label", "sort"], "it has no column 'sort'"),
     (["data", "convert", *FILES, "--label", "sort", "--out", "store"], "it has no column 'sort'"),
+    # The last: polars is imported for the names of the columns.
+    (["train", *FILES[:2], "--nodes", "n.parquet", "--label", "sort"], "n.parquet: it has no column 'sort'"),
 ]
 
 
 def test_what_needs_no_torch_does_not_wait_for_it(tmp_path: Path):
     (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
     (tmp_path / "names.csv").write_text("one,other,both\n1,2,3\n")
+    (tmp_path / "wrong.toml").write_text("[settings]\nepochs = true\n")
+    np.savez(tmp_path / "nodes.npz", id=np.arange(2), kind=np.arange(2))
+    polars.DataFrame({"id": [1, 2], "kind": ["a", "b"]}).write_parquet(tmp_path / "n.parquet")
     (tmp_path / "nodes.csv").write_text("id,kind,height\n1,a,2\n2,b,3\n")
     (tmp_path / "empty").mkdir()
     (tmp_path / "run").mkdir()
@@ -154,6 +174,7 @@ for arguments, words in {NO_TORCH!r}:
         make_app()(arguments)
     assert words in said.getvalue(), (arguments, said.getvalue())
     late = {{"torch", "torch_geometric", "polars", "numba", "optuna"}} & set(sys.modules)
+    late -= {{"polars"}} if "n.parquet" in arguments else set()
     assert not late, (arguments, late)
 print("all")
 """

@@ -105,8 +105,11 @@ CASES = [
     Case("Latin-1 in the header", "nodes.csv: it is not UTF-8 text: it holds the byte 0xe2. Save it as UTF-8.",
          nodes="id,âge,label\na,1,x\n".encode("latin-1")),
     Case("binary", f"nodes.csv: it holds binary data, not text. {_SAVE}", nodes=b"id\x00,label\x01"),
-    Case("impossible delimiter", "delimiter '::': it must be a single character. Give for instance ';' or ','.",
-         delimiter="::"),
+    Case("impossible delimiter", "delimiter '::': it must be a single character. Give for instance ';' or ',', "
+         "or leave it out: it is detected in each file.", delimiter="::"),
+    Case("a split with gaps as a feature", "nodes.csv: column 'part' holds the parts of a split. To split by it, "
+         "give --split part; else --ignore part.", label="label",
+         nodes=b"id,part,label\na,train,x\nb,,y\nc,val,x\nd,test,y\n"),
     Case("another delimiter", "delimiter ';': the cells are separated by ','. "
          "Leave it out: it is detected in each file.", delimiter=";"),
     Case("a delimiter without text", "delimiter ';': none of the files is text. "
@@ -152,7 +155,7 @@ CASES = [
          "'label'. Name another one with features=NAME (--feature NAME).", features=["size"]),
     Case("the label as a feature", "features=label: it is the column of the id, the label or the split. Leave it out.",
          features=["label"]),
-    Case("one column as id and label", "nodes.csv: one column cannot be two of 'id', 'id'. Name others.", label="id"),
+    Case("one column as id and label", "nodes.csv: column 'id' is named as id and label. Name different columns.", label="id"),
     Case("a label without nodes", "label 'label': labels come from a table of nodes. Give one with nodes (--nodes FILE).",
          nodes_name=""),
     # Ids.

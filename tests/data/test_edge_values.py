@@ -129,7 +129,7 @@ def test_a_graph_without_values_has_the_schema_and_the_edges_of_before() -> None
     ("column", "message"),
     [
         (["1", "x", "3", "4", "5", "6"], "column 'bad': 'x' in row 2 is not a finite"),
-        ([1.0, None, 3.0, 4.0, 5.0, 6.0], "column 'bad': nothing in row 2"),
+        ([1.0, None, 3.0, 4.0, 5.0, 6.0], "column 'bad': an empty cell in row 2"),
         ([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], "column 'bad': nan in row 3"),
         ([1.0, 2.0, 3.0, float("inf"), 5.0, 6.0], "column 'bad': inf in row 4"),
         ([1.0, 2.0, 3.0, 4.0, 5.0, 1e300], "column 'bad': 1e\\+300 in row 6"),

@@ -105,6 +105,21 @@ def test_a_failed_write_leaves_the_old_file(ending: str, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [edges.name, nodes.name]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
+def test_of_two_tables_both_are_written_or_none(tmp_path):
+    import resource
+
+    karate = load("karate")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # enough for the edges
+    try:
+        with pytest.raises(Node2SeqError, match=r"n\.csv: the disk is full"):
+            write_graph(karate, tmp_path / "e.csv", tmp_path / "n.csv")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
 def test_networkx_there_and_back():
     graph = nx.karate_club_graph()
     data = from_networkx(graph, "club")

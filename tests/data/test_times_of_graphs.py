@@ -102,7 +102,7 @@ def test_columns_that_cannot_be_the_order_or_the_split() -> None:
         read(split_by="saen")
     with pytest.raises(Node2SeqError, match="these are two splits"):
         read(split="f", split_by="seen")
-    with pytest.raises(Node2SeqError, match="one column cannot be two"):
+    with pytest.raises(Node2SeqError, match="column 'kind' is named as label and split_by"):
         read(split_by="kind")
     with pytest.raises(Node2SeqError, match="it is a column of the nodes"):
         read(EDGES, None, None, split_by="seen")

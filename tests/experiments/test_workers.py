@@ -189,9 +189,12 @@ def test_rows_of_a_study_that_a_recipe_lost_are_retired(tmp_path: Path) -> None:
 
 
 def test_check_holds_and_notices_a_wrong_row(tmp_path: Path) -> None:
-    reproduce(small_runs(), str(tmp_path), device="cpu")
     lines: list[str] = []
     request = ReproduceFlags(check=4, check_seed=1, device="cpu", results=tmp_path)
+    with pytest.raises(Node2SeqError, match=r"--check 4: .*runs\.jsonl has no rows of these cells"):
+        run(request, lines.append)
+    assert not lines
+    reproduce(small_runs(), str(tmp_path), device="cpu")
     assert run(request, lines.append) == 0
     assert "as stated" in lines[0]
     assert [line[:5] for line in lines[1:5]] == ["equal"] * 4

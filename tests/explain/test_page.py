@@ -116,6 +116,35 @@ def test_a_file_of_its_own(browser: Chromium, explained: ExplainedRun, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_forty_classes_have_forty_colours_and_long_names_leave_room(
+    browser: Chromium, explained: ExplainedRun, tmp_path: Path, theme: str
+):
+    shown = full_view(Viewer(explained), "8")
+    names = [f"a class whose name goes on and on, number {number} of forty" for number in range(40)]
+    shown["run"]["class_names"] = names
+    shares = [(number + 1) / 820 for number in range(40)]
+    shown["node"]["probabilities"] = shares
+    for change in shown["changes"]["changes"]:
+        change["probabilities"] = shares[::-1]  # another class
+    browser.look(390, 900, theme)
+    (tmp_path / "node.html").write_text(page_of(shown))
+    browser.open((tmp_path / "node.html").as_uri())
+    browser.wait(f"{ROWS}.length")
+    found = browser.run(
+        "[...Array(40).keys()].map(number => { const spot = document.createElement('i'); "
+        "spot.className = `c${number}`; document.body.append(spot); spot.style.color = 'var(--own)'; "
+        "return getComputedStyle(spot).color; })"
+    )
+    assert len(set(found)) == 40
+    assert "number 0 of forty" not in browser.run("document.getElementById('strip').textContent")
+    assert browser.run(
+        "(strip => strip.scrollWidth <= strip.clientWidth)(document.getElementById('strip'))"
+    ), "the switches are in sight"
+    assert not browser.errors
+
+
+@pytest.mark.slow
 def test_numbers_of_any_size_are_written_out(browser: Chromium, explained: ExplainedRun, tmp_path: Path):
     shown = full_view(Viewer(explained), "8")
     shown["run"]["class_names"] = []

@@ -114,6 +114,8 @@ def test_nothing_is_cut_or_touches_in_a_browser(tmp_path):
             assert browser.run(f"{name}.getBoundingClientRect().height") <= 105
             metrics = part.format(1) + ".querySelector('.wide')"
             assert browser.run(f"{metrics}.scrollWidth - {metrics}.clientWidth") <= 0
+            attached = browser.run(f"getComputedStyle({metrics}).backgroundAttachment")
+            assert attached == "local, local, scroll, scroll", "a shade where a table goes on"
             assert browser.run("getComputedStyle(document.querySelector('svg')).overflow") == "visible"
             bottoms = "Math.max(...[...document.querySelectorAll('.columns section')]"
             bottoms += ".map(each => each.getBoundingClientRect().bottom))"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node2seq.reporting.run import _confusion, _confusions, _details, render, write_report
+from node2seq.reporting.run import _confusion, _confusions, _details, _short, render, write_report
 from node2seq.runs.folder import RunConfig, RunFolder, Source
 from node2seq.runs.training import train_run
 from node2seq.train.measured import ClassMetrics, Metrics
@@ -151,3 +151,16 @@ def test_many_classes_have_a_list_of_confusions_and_long_names_have_numbers():
 def _metrics(confusion: list[list[int]]) -> Metrics:
     rows = tuple(ClassMetrics(1.0, 1.0, 1.0, 1) for _ in confusion)
     return Metrics(1, 0.0, 1.0, 1.0, None, rows, tuple(map(tuple, confusion)))
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["cat", "dog"], ["cat", "dog"]),
+        (["a long name of cats", "dogs have one too"], ["a long name…", "dogs have o…"]),
+        (["subclass number 10", "subclass number 20"], ["subcl…ber 10", "subcl…ber 20"]),
+        (["the class 10 of forty", "the class 11 of forty"], ["1 · the cl…", "2 · the cl…"]),
+    ],
+)
+def test_shortened_names_differ(names: list[str], short: list[str]):
+    assert _short(names) == short

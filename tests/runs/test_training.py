@@ -184,6 +184,23 @@ def test_a_full_disk_while_training_leaves_a_run_that_goes_on(
     assert weights(path) == weights(finished)
 
 
+@pytest.mark.parametrize(("file", "call"), [(".lock-holder", 0), ("split.json", 1), ("config.json", 3)])
+def test_a_full_disk_at_the_start_leaves_nothing(
+    karate: RunConfig, tmp_path: Path, monkeypatch, file: str, call: int
+):
+    calls = []
+
+    def fails(*_args: object, **_options: object) -> None:
+        calls.append(1)
+        if call in (0, len(calls)):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*((storage.os, "fsync") if call else (Path, "write_text")), fails)
+    with pytest.raises(Node2SeqError, match=f"{file}: the disk is full"):
+        train_run(karate, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 TINY_DISK = """
 set -e
 mount -t tmpfs -o size=120k tmpfs "$1"

@@ -51,7 +51,7 @@ BAD_GRAPHS = {
     ),
     "float labels": (
         lambda d, s: (spoil(d, y=d.y.float()), s),
-        "metric=accuracy: the labels are floats, and it is no metric of regression. "
+        "metric=accuracy: the labels are numbers, and it is no metric of regression. "
         "Choose one of r2, mae, rmse.",
     ),
     "label too high": (

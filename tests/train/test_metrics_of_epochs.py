@@ -11,6 +11,7 @@ from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import fit
 from node2seq.train.measured import measure
 from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES
+from node2seq.train.progress import result_warnings
 from node2seq.train.settings import TrainSettings
 from node2seq.train.task import Classification
 
@@ -84,6 +85,15 @@ def test_predicting_the_most_frequent_class_is_worth_the_trivial_value(metric: s
     found = measure(constant, labels)
     assert found.trivial(metric) == pytest.approx(found.value(metric))
     assert found.largest_class == 4 / 7
+    # Probabilities may be in an order although all nodes are predicted as one class: that is said.
+    logits = torch.tensor([0.0, 2.0, -2.0, 2.0, 1.0, -1.0, -1.0])
+    one = measure(torch.stack([torch.zeros(7), 4 + logits], dim=1), (labels == 1).long())
+    assert one.beats_trivial("roc-auc")
+    assert one.says_one_class
+    said = result_warnings({"val": one}, "roc-auc")
+    assert ["All validation nodes are predicted as one class." in text for text in said] == [True]
+    several = measure(torch.stack([torch.zeros(7), logits], dim=1), (labels == 1).long())
+    assert result_warnings({"val": several}, "roc-auc") == ()
 
 
 @pytest.mark.parametrize("metric", SCORES)

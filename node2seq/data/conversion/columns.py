@@ -23,7 +23,8 @@ from node2seq.data.encoding import (
     missing_cells,
     plain_numbers,
     seconds_of,
-    without_percent,
+    unit_of,
+    without_unit,
 )
 from node2seq.data.tabular import MISSING, as_text, column_error, first_few, pl
 from node2seq.data.times import holds_dates, tells_days_first, with_days_first
@@ -53,8 +54,8 @@ class _ColumnStatistics:
     first_wrong: tuple[int, str] = (0, "")
     too_large: tuple[int, float] = (0, 0.0)
     has_dates: bool = False
-    percentages: int = 0
-    first_percentage: tuple[int, str] = (0, "")
+    amounts: int = 0
+    first_amount: tuple[int, str] = (0, "")
     days_first: int = 0
     telling_day: str | None = None
     seconds: RunningMoments = field(default_factory=RunningMoments)
@@ -103,7 +104,7 @@ class _ColumnStatistics:
         """Whether each cell is missing, and the numbers that the others hold, null where they hold none."""
         if text.cast(pl.Float64, strict=False).null_count() > text.null_count():
             self._add_days(text)
-            text = self._add_percentages(text, before)
+            text = self._add_amounts(text, before)
         if (example := decimal_comma(text if column.dtype == pl.String else column, self.title)) is not None:
             raise column_error(
                 self.title,
@@ -130,30 +131,31 @@ class _ColumnStatistics:
             self.telling_day = self.telling_day or tells_days_first(text)
             self.seconds.add(seconds_of(dates, self.title).to_numpy())
 
-    def _add_percentages(self, text: pl.Series, before: int) -> pl.Series:
-        """Take in percentages, and return the cells with these as numbers."""
-        percent = without_percent(text)
-        is_percent = percent.is_not_null()
-        if is_percent.any() and not self.percentages:
-            place = int(is_percent.arg_max() or 0)
-            self.first_percentage = before + place + 1, str(text[place])
-        self.percentages += int(is_percent.sum())
-        return percent.zip_with(is_percent, text)
+    def _add_amounts(self, text: pl.Series, before: int) -> pl.Series:
+        """Take in amounts of the first one's unit, and return the cells with these as numbers."""
+        unit = unit_of(pl.Series([self.first_amount[1]]) if self.amounts else text)
+        amounts = without_unit(text, unit)
+        is_amount = amounts.is_not_null()
+        if is_amount.any() and not self.amounts:
+            place = int(is_amount.arg_max() or 0)
+            self.first_amount = before + place + 1, str(text[place])
+        self.amounts += int(is_amount.sum())
+        return amounts.zip_with(is_amount, text)
 
     def encoding(
         self, fill: str | float | None, *, standardize: bool, wanted: bool, notes: list[str]
     ) -> dict[str, Any] | None:
         """How to encode it; None for a column that is left out because it holds too many different texts."""
         day = self.telling_day if self.days_first == self.given and not self.forced else None
-        percent = self.first_percentage[1] if 0 < self.percentages == self.given else None
-        written = chosen_writing(self.name, percent, day, notes)
+        amount = self.first_amount[1] if 0 < self.amounts == self.given else None
+        written = chosen_writing(self.name, amount, day, notes)
         if day is not None:
             shift, scale = self.seconds.scale
             found = {"kind": "time", "name": self.name, "fill": self._fill(fill, self.seconds.mean)}
             return found | written | {"shift": shift, "scale": scale}
-        if percent is None and self.percentages:  # some cells alone: none of them is a number
-            self.not_numbers += self.percentages
-            self.first_wrong = min(filter(lambda cell: cell[0], (self.first_wrong, self.first_percentage)))
+        if amount is None and self.amounts:  # some cells alone: none of them is a number
+            self.not_numbers += self.amounts
+            self.first_wrong = min(filter(lambda cell: cell[0], (self.first_wrong, self.first_amount)))
         if self.truths and self.truths == self.given:
             return {"kind": "number", "name": self.name, "fill": self._fill(fill, 0.0)}
         if self.not_numbers and not self.forced and 2 * self.not_numbers <= self.given:

@@ -29,10 +29,20 @@ const minus = (text) => text.replace("-", "−");
 // A number to predict has any size: 0.012, 160.
 const amount = (value) => (value < 0 ? "−" : "+") + (Math.abs(value) >= 10 ? Math.abs(value).toFixed(0) : Math.abs(value).toPrecision(2));
 const hasClasses = () => run.class_names.length > 0;
-const hue = (number) => (number === null ? "" : ` c${number % COLOURS}`);
+const hue = (number) => (number === null ? "" : ` c${number}`);
 const className = (number) => run.class_names[number] ?? String(number);
 // Long names that begin alike may differ at the end.
 const short = (name) => (name.length > 24 ? `${name.slice(0, 11)}…${name.slice(-11)}` : name);
+
+// Further classes get colours of their own: the golden angle between their hues, at three levels of lightness.
+function addColours(classes) {
+  const sheet = new CSSStyleSheet();
+  for (let number = COLOURS; number < classes; number++) {
+    const hsl = `${((number * 137.508) % 360).toFixed(1)} 55%`;
+    sheet.insertRule(`.c${number} { --own: hsl(${hsl} calc(var(--tone) + ${(number % 3) * 10 - 10}%)); }`);
+  }
+  document.adoptedStyleSheets = [sheet];
+}
 
 function chip(label, predicted) {
   if (!hasClasses()) return make("span");
@@ -283,7 +293,7 @@ function stripRow(each, most) {
     hasClasses() ? make("td", { class: "left" }, chip(each.label, each.predicted)) : null,
     make("td", { class: "spare" }, each.score === null ? "" : minus(each.score.toPrecision(3))),
     make("td", { class: "left" }, make("span", { class: "meter" }, bar), make("span", { class: "number spare" }, signed(each.contribution))),
-    make("td", { title: told, class: "effect" }, effect + (flips && effect ? ` → ${className(change.probabilities.indexOf(Math.max(...change.probabilities)))}` : "")),
+    make("td", { title: told, class: "effect" }, effect + (flips && effect ? ` → ${short(className(change.probabilities.indexOf(Math.max(...change.probabilities))))}` : "")),
     make("td", {}, each.can_switch ? make("input", { type: "checkbox", checked: !off, "aria-label": `${each.name} on`,
       onchange: () => toggle(each.name) }) : null));
 }
@@ -381,6 +391,7 @@ function move(rows, to) {
 
 async function start() {
   run = await ask("run");
+  addColours(run.class_names.length);
   byId("title").textContent = run.title;
   byId("lead").textContent = `${run.nodes.toLocaleString("en")} nodes · ${run.edges.toLocaleString("en")} edges · ` +
     `a neighbour is switched off by ${run.both_directions ? "the edges in both directions" : "its edge to the node"}`;
