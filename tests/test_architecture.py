@@ -132,3 +132,24 @@ def test_public_names_are_these():
         assert name in dir(node2seq)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = node2seq.Nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_functions_fit_on_a_screen_and_files_have_one_concern():
+    long, seen = [], 0
+    for name, path in modules().items():
+        text = path.read_text()
+        is_kernels = name == "node2seq.ops.native.kernels"  # numba's cache looks at one file
+        if len(text.splitlines()) > 500 and not is_kernels:
+            long.append(name)
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            seen += 1
+            compiled = any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+            said = node.body[0] if ast.get_docstring(node) is not None else None
+            words = 0 if said is None or said.end_lineno is None else said.end_lineno - said.lineno + 1
+            assert node.end_lineno is not None
+            if node.end_lineno - node.lineno + 1 - words > 60 and not (compiled or is_kernels):
+                long.append(f"{name}.{node.name}")
+    assert seen > 2_000, "hardly any function was looked at"
+    assert not long, "over 60 lines without their docstring, or a file over 500"
