@@ -51,8 +51,7 @@ _FEW_LATER = tuple(f"{name}-few" for name in ("topics", "noisy", "hubs", "hetero
 _SMALL = tuple(f"{name}-small" for name in ("unscaled", "heterophilous", "unequal", "many-classes"))
 # Other wide graphs than the sets, added with candidates whose layer leaves out the node itself.
 _WIDE_LATER = ("posts", "replies", "articles", "chameleon-unique", "squirrel-unique")
-# And one for a kind of their own, of graphs in which many nodes have a copy.
-LATER = ("text", "topics", *_FEW_LATER, *_SMALL, *_WIDE_LATER, "mirrors")
+LATER = ("text", "topics", *_FEW_LATER, *_SMALL, *_WIDE_LATER)
 # The homophilous sets with few labels, for a kind of graph of their own.
 FEW_SETS = ("cora-few", "citeseer-few", "photo-few")
 SMALL_NODES = 500  # of the families whose name ends in "-small"
@@ -63,8 +62,8 @@ LEADING = 6
 LAYERS = ("node2seq", "gcn", "gat", "sage", "pna")
 # Sets that leave together: they share features and labels, or are the same nodes with and without copies.
 TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
-# Half of their nodes have a copy among the training nodes: a kind of their own. Their versions without copies
-# are wide graphs.
+# Half of their nodes have a copy among the training nodes, which graphs of one's own do not: they have no say
+# in the choice, only their versions without copies have.
 HOLD_COPIES = ("chameleon", "squirrel")
 TWINS |= {name: (name, name + UNIQUE) for name in HOLD_COPIES}
 # Seeds of the sweep are not those of any measured run.
@@ -72,7 +71,6 @@ SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(200, 240))
 # Kinds for which candidates were added after the measured splits had been seen are measured on others.
 LATER_SEEDS: dict[Kind, tuple[int, ...]] = {
     "wide": tuple(range(240, 280)),
-    "copied": tuple(range(280, 285)),
     "few-labels": tuple(range(240, 260)),
 }
 # The stage of the rows that choose. An earlier sweep judged each run at the epoch that the same nodes had
@@ -174,7 +172,6 @@ _LATER_WIDE = {
 CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": {**_candidates(("light", "fast", "medium"), _AVERAGED), **_SUMMED},
     "wide": {**_candidates(_WIDE, _AVERAGED), **_LATER_WIDE},
-    "copied": {**_candidates(_WIDE, _AVERAGED), **_LATER_WIDE},
     "homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
     "few-labels": _candidates(("strong", "strong-fast", "strongest", "heavy"), _VIEWS, _OF_FEW_LABELS),
 }
@@ -311,8 +308,6 @@ def few_epochs(rows: Rows, _name: str, own: Kind, metric: str) -> list[Todo]:
 
 def _kind_of_row(row: Mapping[str, Any]) -> Kind:
     """The kind of a graph by a row of the sweep, as the rule names it today."""
-    if row["graph"] in HOLD_COPIES:
-        return "copied"
     return "homophilous" if row["kind"] == "wide, homophilous" else row["kind"]
 
 
@@ -320,7 +315,7 @@ def _decides(row: Mapping[str, Any], kind: Kind, without: Sequence[str]) -> bool
     """Whether a row has a say in the choice for a kind of graph."""
     # Swept as a narrow graph before the rule looked at labels.
     was_another = row["graph"] == "hubs-few" and row.get("kind") == "narrow"
-    has_say = row["graph"] not in without and not was_another
+    has_say = row["graph"] not in (*without, *HOLD_COPIES) and not was_another
     return row["stage"] == SWEEP and has_say and _kind_of_row(row) == kind
 
 
@@ -497,8 +492,7 @@ def page(rows: Rows) -> str:
             ([own, *(f"{name} ({gap:.2f})" for name, gap in three)] for own, three in best.items()),
         ),
         "",
-        f"Test figures in %, mean ± sd over {len(MEASURE_SEEDS)} splits, each with what the others choose;",
-        f"over {len(LATER_SEEDS['copied'])} splits of {' and '.join(HOLD_COPIES)}.",
+        f"Test figures in %, mean ± sd over {len(MEASURE_SEEDS)} splits, each with what the others choose.",
         "Differences are of pairs on the same split, ± their standard error.",
         "",
         *table(titles, (figures.cells() for figures in found)),
@@ -536,6 +530,9 @@ def label_lines(rows: Rows) -> list[str]:
 def short_lines(rows: Rows) -> list[str]:
     """What few epochs reach, as Markdown."""
     own = [row for row in rows.known if row["stage"] == SHORT]
+    # A graph may have rows of a kind that the rule gave it earlier.
+    kinds = {row["graph"]: row.get("kind") for row in own}
+    own = [row for row in own if row.get("kind") == kinds[row["graph"]]]
     summed = {row["graph"] for row in own if row.get("normalized_sum")}
     # Earlier blocks of a graph count only where there are no others.
     own = [

@@ -149,19 +149,6 @@ def _articles(nodes: int, generator: torch.Generator) -> Data:
     return Data(x=_bags(y, generator, words=30, lift=2.5), edge_index=edge_index, y=y)
 
 
-def _mirrors(nodes: int, generator: torch.Generator) -> Data:
-    """Pages with many links, every third of them listed twice: the same neighbours and class, other words."""
-    pages = nodes * 3 // 4
-    edge_index, y = _blocks(pages, generator, degree=20.0, alike=0.2)
-    listed = torch.arange(nodes) % pages  # the page of each node: the first third stand at the end again
-    twice = nodes - pages
-    copied = [edge_index[:, (edge_index[place] < twice).all(0)] for place in ([0], [1], [0, 1])]
-    shift = torch.tensor([[pages, 0], [0, pages], [pages, pages]])[..., None]
-    moved = [edges + step for edges, step in zip(copied, shift, strict=True)]
-    x = _bags(y[listed], generator, words=30, lift=1.6)
-    return Data(x=x, edge_index=torch.cat([edge_index, *moved], dim=1), y=y[listed])
-
-
 def _embeddings(of: Tensor, generator: torch.Generator, channels: int = 300) -> Tensor:
     """Dense rows as language models give them: centres that are mixed, a few common directions, noise.
 
@@ -267,5 +254,4 @@ FAMILIES: dict[str, Callable[[int, torch.Generator], Data]] = {
     "posts": _posts,
     "replies": _replies,
     "articles": _articles,
-    "mirrors": _mirrors,
 }

@@ -375,24 +375,6 @@ def adjusted_homophily(one: Tensor, other: Tensor) -> float:
     return 1.0 if by_chance == 1.0 else (same - by_chance) / (1.0 - by_chance)
 
 
-def share_of_copies(edge_index: Tensor, num_nodes: int) -> float:
-    """The share of all nodes that have two or more neighbours, and exactly those of another node.
-
-    Sets of neighbours are compared by the sums of random 64-bit numbers that stand for their nodes.
-
-    Args:
-        edge_index: The edges, each listed once.
-        num_nodes: How many nodes there are.
-    """
-    drawn = np.random.default_rng(0).integers(-(2**62), 2**62, num_nodes)
-    source, target = edge_index[:, edge_index[0] != edge_index[1]].cpu()
-    number = torch.from_numpy(drawn)
-    sums = torch.zeros_like(number).index_add_(0, target, number[source])
-    several = sums[torch.bincount(target, minlength=num_nodes) > 1]
-    _, times = several.unique(return_counts=True)
-    return float(times[times > 1].sum()) / max(num_nodes, 1)
-
-
 # Fitted to forward, backward and Adam step of the default network (hidden 64, kernel 3, one hop) on six
 # graphs of 183 to 20,000 nodes, 280 to 400,000 edges and 64 to 2089 features: one thread's time, and the
 # growth of memory.

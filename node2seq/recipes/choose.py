@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from node2seq.data.graph import adjusted_homophily, labelled_ends, share_of_copies
+from node2seq.data.graph import adjusted_homophily, labelled_ends
 from node2seq.data.splits import Split, labelled, make_split
 from node2seq.errors import Node2SeqError
 from node2seq.nn.models import MODELS, Network
@@ -43,9 +43,6 @@ _FEWEST_PAIRS, _HOMOPHILOUS = 10, 0.3
 # Smoothed outputs err by the edges between classes, others by what few labels leave to chance. So of wide
 # graphs, those are smoothed for which (1 - homophily) times the root of the labels is smaller than this.
 _SMOOTHABLE = 20.0
-# Copies are common if this share of the nodes has one. It is 0.5 where pages are listed twice, and at most
-# 0.16 on every other graph that we have.
-_COMMON = 0.25
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
 # So few epochs are a short training: with the dropout of a long one it ends before the network has learned
@@ -81,7 +78,6 @@ class GraphSizes:
     homophily: float | None = None
     dense: bool = False
     plain_edges: bool = True
-    copies: float = 0.0
     epochs: int | None = None
 
     @property
@@ -110,7 +106,7 @@ class GraphSizes:
         return self.epochs is not None and self.epochs <= _SHORT
 
 
-Kind = Literal["narrow", "wide", "copied", "homophilous", "few-labels"]
+Kind = Literal["narrow", "wide", "homophilous", "few-labels"]
 
 #: What a benchmark set is like, for a graph that was not read yet.
 TYPICAL = GraphSizes(features=1000, classes=5, labels=1000, nodes=2000, homophily=0.0)
@@ -132,11 +128,6 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
         "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
         "layer": {},
         "settings": {"lr": 0.003, "weight_decay": 5e-4},
-    },
-    "copied": {
-        "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
-        "layer": {"readout": "ranks", "self_loops": False},
-        "settings": {"lr": 0.003, "weight_decay": 5e-4, "averaging": 0.97},
     },
     "homophilous": {
         "options": {
@@ -195,8 +186,6 @@ def sizes_of_split(data: Data, split: Split) -> GraphSizes:
     sizes = GraphSizes(features, outputs, labels, nodes, dense=dense, plain_edges=is_plain)
     if is_plain and (sizes.is_wide or sizes.has_few_labels):
         sizes = replace(sizes, homophily=_homophily(data, torch.cat([split.train, split.val])))
-    if sizes.is_wide and data.edge_index is not None:
-        sizes = replace(sizes, copies=share_of_copies(data.edge_index, nodes))
     return sizes
 
 
@@ -246,9 +235,7 @@ def kind_of(graph: GraphSizes) -> Kind:
     """What the rule tells graphs apart by."""
     if graph.is_smoothable:
         return "few-labels" if graph.has_few_labels else "homophilous"
-    if graph.is_wide:
-        return "copied" if graph.copies >= _COMMON else "wide"
-    return "narrow"
+    return "wide" if graph.is_wide else "narrow"
 
 
 def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:

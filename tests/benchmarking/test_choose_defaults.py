@@ -163,7 +163,7 @@ def test_sets_that_hold_copies_have_no_say(script: ModuleType, tmp_path: Path):
 
 def test_a_kind_with_later_candidates_is_measured_on_other_splits(script: ModuleType):
     assert script.measure_seeds("narrow") == (0, 1)
-    for kind in ("wide", "copied", "few-labels"):
+    for kind in ("wide", "few-labels"):
         assert not {*script.measure_seeds(kind)} & {*range(240)}
 
 
@@ -186,6 +186,8 @@ def test_short_trainings_with_normalised_sums_take_the_place_of_earlier_ones(
                         "validation": 0.5 + 0.4 * bool(sums),
                     }
                 )
+    for row in [row for row in rows.known if row["graph"] == "one"]:  # as another kind, before
+        rows.known.insert(0, {**row, "kind": "wide", "validation": 0.1})
     text = script.short_lines(rows)
     for name, figure in (("one", "50.0"), ("two, summed", "90.0"), ("mean", "70.0")):
         ways = [f"{figure} · {figure}"] * len(script._FASTER)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from node2seq.data.graph import share_of_copies
 from node2seq.errors import Node2SeqError
 
 FAMILIES = (
@@ -25,7 +24,6 @@ FAMILIES = (
     "posts",
     "replies",
     "articles",
-    "mirrors",
 )
 
 
@@ -89,18 +87,6 @@ def test_other_traits(draw_graph: Callable[..., Any]):
     posts, articles = draw_graph("posts"), draw_graph("articles")
     assert posts.num_edges > 30 * posts.num_nodes
     assert articles.num_nodes == 2 * posts.num_nodes
-
-
-def test_pages_that_are_listed_twice_have_the_same_neighbours_and_class(draw_graph: Callable[..., Any]):
-    graph = draw_graph("mirrors", nodes=400)
-    near = torch.zeros(400, 400)
-    near[graph.edge_index[0], graph.edge_index[1]] = 1
-    first, again = torch.arange(100), 300 + torch.arange(100)
-    assert torch.equal(near[:, first], near[:, again])
-    assert torch.equal(graph.y[first], graph.y[again])
-    assert not torch.equal(graph.x[first], graph.x[again])
-    assert share_of_copies(graph.edge_index, 400) == 0.5
-    assert share_of_copies(draw_graph("posts", nodes=400).edge_index, 400) == 0
 
 
 def test_typical_words_are_more_frequent_in_their_class(draw_graph: Callable[..., Any]):

@@ -193,22 +193,6 @@ def test_embeddings_are_no_bags_of_words():
     assert kind_of(sizes_of_split(data, split)) == "narrow"
 
 
-@pytest.mark.parametrize(("twins", "expected"), [(8, "copied"), (7, "wide")])
-def test_copies_are_nodes_with_exactly_the_neighbours_of_another(twins: int, expected: str):
-    # A ring of 50 nodes with leaves; each of the first nodes has a twin with its two neighbours.
-    ring, copied = torch.arange(50), torch.arange(0, 2 * twins, 2)
-    around = [torch.stack([ring, (ring + step) % 50]) for step in (1, 49)]
-    lifted = [torch.stack([(copied + step) % 50, 50 + copied // 2]) for step in (1, 49)]
-    leaves = torch.stack([torch.full((64 - 50 - twins,), 40), torch.arange(50 + twins, 64)])
-    edges = torch.cat([*around, *lifted, *[pair.flip(0) for pair in lifted], leaves, leaves.flip(0)], dim=1)
-    data = Data(x=torch.zeros(64, 300), y=torch.arange(64) % 2, edge_index=edges)
-    found = sizes_of(data)
-    assert found.copies == 2 * twins / 64, "leaves of one node share its only neighbour, which says little"
-    assert kind_of(found) == expected
-    data.x = torch.zeros(64, 20)
-    assert sizes_of(data).copies == 0.0, "counted where the rule does not ask"
-
-
 def test_a_graph_of_ones_own_takes_the_entry_for_any_graph():
     assert recipe_for("gat", None) is recipe_for("gat", "karate") is paper.RECIPES["gat"][""]
     assert recipe_for("gat", "cora-r") is paper.RECIPES["gat"]["cora-r"]
