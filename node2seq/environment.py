@@ -10,7 +10,7 @@ import platform
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module, metadata
 from pathlib import Path
@@ -48,6 +48,23 @@ class LazyModule:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self._name), name)
+
+
+def lazy_names(package: str, home: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+    """A package's ``__getattr__``, which imports each name from its module when it is first asked for.
+
+    Args:
+        package: The package.
+        home: The names of each of its modules.
+    """
+
+    def find(name: str) -> object:
+        for module, names in home.items():
+            if name in names:
+                return getattr(import_module(f"{package}.{module}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find
 
 
 def pick_device(name: str) -> torch.device:

@@ -4,8 +4,9 @@ Loading and splitting need only torch, torch_geometric and numpy. Other packages
 that use them. Names are imported when they are first asked for: a list of data sets does not wait for torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from node2seq.environment import lazy_names
 
 if TYPE_CHECKING:
     from node2seq.data.bitcoin_otc import load_bitcoin_otc
@@ -53,11 +54,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

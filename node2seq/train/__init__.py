@@ -3,8 +3,9 @@
 Names are imported when they are first asked for: settings are checked without waiting for torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from node2seq.environment import lazy_names
 
 if TYPE_CHECKING:
     from node2seq.train.fitter import Fitter, fit
@@ -35,11 +36,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:
