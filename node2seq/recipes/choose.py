@@ -240,15 +240,15 @@ def kind_of(graph: GraphSizes) -> Kind:
 
 def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     """How a network of residual blocks is trained on a graph of such sizes."""
-    chosen = _RULE[kind_of(graph)]
-    has_layer, is_narrow = model == "residual-node2seq", kind_of(graph) == "narrow"
+    kind, has_layer = kind_of(graph), model == "residual-node2seq"
+    chosen = _RULE[kind]
     options = chosen["options"] | (chosen["layer"] if has_layer else {})
     if not graph.plain_edges:
         options.pop("normalized_sum", None)
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     if graph.is_short:
         options |= {name: min(options[name], most) for name, most in _SHORT_OPTIONS.items()}
-        options |= _SHORT_NARROW if has_layer and is_narrow else {}
+        options |= _SHORT_NARROW if has_layer and kind == "narrow" else {}
         training |= _SHORT_SETTINGS
     return recipe(options, training, source=_SOURCE)
 
