@@ -229,13 +229,17 @@ def train_missing(
         if outcome.result is None:
             row["error"] = outcome.error
         else:
-            best, test = outcome.result.best, outcome.result.test
+            best, test, linear = outcome.result.best, outcome.result.test, outcome.result.linear
             if training.cross_fit:
                 nodes = training.split.val.numel()
                 row |= {"cross_fitted": outcome.cross_fitted, "validation_nodes": nodes}
             row |= {"validation": best.val_score, "epoch": best.epoch, "epochs": len(outcome.result.history)}
+            if linear is not None:
+                row |= {"validation": linear.after["val"], "validation_alone": linear.before["val"]}
+                row["linear_share"] = linear.share
             if measured and test is not None:
                 row |= {"test": test.value(recipe.settings.metric), "largest_class": test.reference}
+                row |= {"test_alone": linear.before["test"]} if linear is not None else {}
         rows.add(row)
     if missing:
         print(f"{title}: {len(missing)} runs in {time.perf_counter() - started:.1f} s", flush=True)

@@ -16,8 +16,8 @@ from rich.markup import escape
 from node2seq.cli.commands import make_table, print_line, print_table
 from node2seq.data.graph import COUNTED, described_target
 from node2seq.reporting.run import PARTS, classes_table, other_figures, parts_table, result_row, values_of
+from node2seq.train.measured import result_warnings
 from node2seq.train.metrics import METRIC_TITLES, shown, title_with_unit
-from node2seq.train.progress import result_warnings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -228,12 +228,33 @@ def results(console: Console, finished: Sequence[Finished]) -> None:
     ]
     names = header[:1]
     print_table(console, make_table(header, lines, words=names, unbroken=names, title=title, pad_edge=False))
+    for text in _linear_parts(finished):
+        print_line(console, escape(text))
     for warning in _warnings(finished):
         print_line(console, f"[yellow]warning:[/] {escape(warning)}")
     for run in finished:
         print_line(console, f"run folder: {escape(str(run.own.folder.path))}")
     if not many:
         print_line(console, f"report:     {escape(str(finished[0].own.folder.report_file))}")
+
+
+def _linear_parts(finished: Sequence[Finished]) -> list[str]:
+    """To which networks a linear model was added, and what that changed."""
+    texts = []
+    for outcomes in _side_by_side(finished):
+        metric, gains = outcomes[0].config.settings.metric, [outcome.linear for outcome in outcomes]
+        added = [gain for gain in gains if gain is not None and gain.share]
+        if added:
+            before, after = (
+                shown(metric, statistics.mean(values["val"] or 0.0 for values in figures), " %")
+                for figures in ([gain.before for gain in added], [gain.after for gain in added])
+            )
+            runs = "" if len(outcomes) == 1 else f" in {len(added)} of {len(outcomes)} runs"
+            texts.append(
+                f"{outcomes[0].config.model}: with a linear model of the features within {added[0].hops} hops"
+                f"{runs}, validation {METRIC_TITLES[metric]} {before} → {after}"
+            )
+    return texts
 
 
 def _warnings(finished: Sequence[Finished]) -> list[str]:
@@ -303,6 +324,7 @@ def _entry(run: Finished) -> dict[str, Any]:
             },
             "metrics": {part: found.to_dict() for part, found in outcome.metrics.items()},
             "calibration": None if outcome.calibration is None else asdict(outcome.calibration),
+            "linear": None if outcome.linear is None else asdict(outcome.linear),
             "warnings": list(outcome.warnings),
         }
 

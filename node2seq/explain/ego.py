@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from node2seq.nn.conv.node2seq import Node2SeqConv
-from node2seq.nn.models.network import NormalizedSum, Smoothing, hops_of, layers_in_line
+from node2seq.nn.models.network import Network, NormalizedSum, Smoothing, hops_of, layers_in_line
 
 # A part that is larger than this share of the graph is taken for the whole: its edges are indexed already.
 _NEARLY_ALL = 0.5
@@ -44,6 +44,7 @@ def receptive_field(model: nn.Module) -> ReceptiveField:
     flows = BOTH_WAYS if any(layer.flow == BOTH_WAYS[1] for layer in layers) else FORWARDS
     in_line = layers_in_line(model)
     hops = sum(layer.hops if isinstance(layer, Node2SeqConv) else hops_of(layer) for layer in in_line)
+    hops = max(hops, model.hops_beside if isinstance(model, Network) else 0)
     sums = any(isinstance(module, NormalizedSum) for module in model.modules())
     spreads = any(isinstance(layer, Smoothing) and layer.steps for layer in in_line)
     return ReceptiveField(hops, flows, sums or spreads or len(own) < len(layers))

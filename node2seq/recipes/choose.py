@@ -51,6 +51,8 @@ _PATIENCE = 60
 _SHORT = 30
 _SHORT_OPTIONS, _SHORT_SETTINGS = {"dropout": 0.2, "input_dropout": 0.2}, {"lr": 0.005, "averaging": 0.0}
 _SHORT_NARROW = {"conv_scale": 0.1}
+# From how far the linear model reads that is added to a trained network where this helps on validation nodes.
+LINEAR_HOPS = 4
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class GraphSizes:
             the rule does not ask.
         plain_edges: Whether edges carry neither weights, which may be negative, nor an order, which may be of
             time: only then are neighbours added up as in a GCN.
+        has_classes: Whether each node is of one class: only then can a linear model be fitted to classes.
         epochs: For how many epochs of the full batch to train; None: as many as it takes.
     """
 
@@ -78,6 +81,7 @@ class GraphSizes:
     homophily: float | None = None
     dense: bool = False
     plain_edges: bool = True
+    has_classes: bool = True
     epochs: int | None = None
 
     @property
@@ -178,12 +182,20 @@ def sizes_of(data: Data | None, rule: str | None = None, seed: int = 0) -> Graph
 def sizes_of_split(data: Data, split: Split) -> GraphSizes:
     """What the rule looks at where the split is known: labels of test nodes have no part in it."""
     assert isinstance(data.y, Tensor)
-    features, outputs = data.num_node_features, task_for(data.y).outputs(data.y)
+    features, task = data.num_node_features, task_for(data.y)
     # All features and all edges are looked at, so only where the rule asks for it.
     dense = features >= _WIDE and data.x is not None and 2 * int(data.x.count_nonzero()) >= data.x.numel()
     is_plain = all(data.get(name) is None for name in ("edge_weight", "edge_order"))
     labels, nodes = split.train.numel(), data.y.size(0)
-    sizes = GraphSizes(features, outputs, labels, nodes, dense=dense, plain_edges=is_plain)
+    sizes = GraphSizes(
+        features,
+        task.outputs(data.y),
+        labels,
+        nodes,
+        dense=dense,
+        plain_edges=is_plain,
+        has_classes=task.has_classes,
+    )
     if is_plain and (sizes.is_wide or sizes.has_few_labels):
         sizes = replace(sizes, homophily=_homophily(data, torch.cat([split.train, split.val])))
     return sizes
@@ -245,6 +257,8 @@ def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     options = chosen["options"] | (chosen["layer"] if has_layer else {})
     if not graph.plain_edges:
         options.pop("normalized_sum", None)
+    elif graph.has_classes:
+        options["linear_hops"] = LINEAR_HOPS
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     if graph.is_short:
         options |= {name: min(options[name], most) for name, most in _SHORT_OPTIONS.items()}

@@ -100,6 +100,7 @@ def render(folder: RunFolder, compared: Sequence[RunResult] | None = None) -> st
         Beside(_details(found, nodes, names)),
         *_orders(folder, names, outcome.best_epoch),
         *_accuracies(folder.details, found, nodes, names),
+        *_linear_part(outcome),
         *_calibration(outcome, folder.details),
         Beside([Section(title, pairs(values)) for title, values in about.items()], "columns"),
         Section(
@@ -332,6 +333,23 @@ def _accuracies(details: Mapping[str, Any], found: Measured, nodes: str, names: 
         by_class = bar_chart("Accuracy by class", [name for name, _ in rows], recalls, "class", hints=hints)
         blocks.append(Section(f"Accuracy by class {nodes}", [Chart(by_class)]))
     return [Beside(blocks)]
+
+
+def _linear_part(outcome: RunResult) -> list[Block]:
+    found, metric = outcome.linear, outcome.config.settings.metric
+    if found is None:
+        return []
+    title = f"With a linear model of the features within {found.hops} hops"
+    if not found.share:
+        left_out = "It was fitted and left out: on validation nodes the network is no better with it."
+        return [Section(title, [Paragraph(left_out)])]
+    lines = [
+        [PARTS.get(part, part), shown(metric, before), shown(metric, found.after[part])]
+        for part, before in found.before.items()
+    ]
+    caption = f"its share of the logits is {found.share:g}, chosen on validation nodes"
+    header = ["nodes", "the network alone", "with the linear model"]
+    return [Section(f"{title}, {title_with_unit(metric)}", [Grid(header, lines, caption)])]
 
 
 def _calibration(outcome: RunResult, details: Mapping[str, Any]) -> list[Block]:

@@ -40,7 +40,7 @@ from node2seq.storage import (
     write_json,
     write_tensors,
 )
-from node2seq.train.measured import Calibration, Measured, metrics_from_dict
+from node2seq.train.measured import Calibration, LinearGain, Measured, metrics_from_dict
 from node2seq.train.progress import EpochRecord, FitResult
 from node2seq.train.settings import BatchSettings, TrainSettings, check_carried, complete, plainest
 from node2seq.train.task import Classification, MultiLabel, Task, task_from
@@ -263,7 +263,8 @@ class RunFolder:
     def result(self) -> RunResult:
         """What a finished run reached: the last line of metrics.jsonl."""
         final = self.final()
-        calibration = final.get("calibration")  # runs of earlier versions have none
+        # Runs of earlier versions have neither.
+        calibration, linear = final.get("calibration"), final.get("linear")
         try:
             return RunResult(
                 folder=self,
@@ -274,6 +275,7 @@ class RunFolder:
                 metrics={name: metrics_from_dict(values) for name, values in final["metrics"].items()},
                 warnings=tuple(final["warnings"]),
                 calibration=None if calibration is None else Calibration(**calibration),
+                linear=None if linear is None else LinearGain(**linear),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise Node2SeqError(
@@ -338,6 +340,7 @@ class RunFolder:
             metrics=fitted.metrics,
             warnings=fitted.warnings,
             calibration=fitted.calibration,
+            linear=fitted.linear,
         )
         final: dict[str, Any] = {
             "final": True,
@@ -347,8 +350,9 @@ class RunFolder:
             "metrics": {name: metrics.to_dict() for name, metrics in result.metrics.items()},
             "warnings": list(result.warnings),
         }
-        if result.calibration is not None:
-            final["calibration"] = asdict(result.calibration)
+        for name, found in {"calibration": result.calibration, "linear": result.linear}.items():
+            if found is not None:
+                final[name] = asdict(found)
         self.write_epochs(fitted.history, final)
         content = json.dumps(details)
         write_bytes(self.details_file, content.encode())
@@ -370,6 +374,7 @@ class RunResult:
     metrics: dict[str, Measured]
     warnings: tuple[str, ...]
     calibration: Calibration | None = None
+    linear: LinearGain | None = None
 
 
 def check_start(folder: RunFolder, config: RunConfig, resume: bool) -> None:

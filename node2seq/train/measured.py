@@ -14,11 +14,13 @@ from torch.nn import functional as F
 from node2seq.train.metrics import (
     ERRORS,
     LABEL_SCORES,
+    METRIC_TITLES,
     NUMBER_SCORES,
     label_counts,
     precisions_by_class,
     ratio,
     roc_areas,
+    shown,
 )
 
 
@@ -344,6 +346,20 @@ def calibration_error(confidence: Tensor, right: Tensor) -> float:
     return gaps.abs().sum().item() / confidence.numel()
 
 
+def result_warnings(measured: Mapping[str, Measured], metric: str) -> tuple[str, ...]:
+    """Say aloud if a result is no better than predicting the same for all nodes."""
+    part, words = ("test", "test") if "test" in measured else ("val", "validation")
+    found = measured[part]
+    if (beats := found.beats_trivial(metric)) and not found.says_one_class:
+        return ()
+    value, trivial = (shown(metric, number, " %") for number in (found.value(metric), found.trivial(metric)))
+    title, told = METRIC_TITLES[metric], f"Predicting {found.trivial_words} for all of them gives {trivial}"
+    if beats:
+        return (f"All {words} nodes are predicted as one class. The {title} of {value} is of their order.",)
+    told += ": the model has learned nothing that helps."
+    return (f"The {title} on {words} nodes is {value}. {told}",)
+
+
 @dataclass(frozen=True)
 class Calibration:
     """How probabilities were calibrated.
@@ -357,3 +373,20 @@ class Calibration:
     temperature: float
     before: dict[str, float]
     after: dict[str, float]
+
+
+@dataclass(frozen=True)
+class LinearGain:
+    """What a linear part adds to a network.
+
+    Args:
+        hops: From how many hops it reads.
+        share: Its share in the logits, once both are scaled to fit; 0: the network is better alone.
+        before: The metric of the network alone on each part of the split; None where it is not defined.
+        after: The same with the linear part.
+    """
+
+    hops: int
+    share: float
+    before: dict[str, float | None]
+    after: dict[str, float | None]

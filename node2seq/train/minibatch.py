@@ -149,6 +149,9 @@ class BatchTrainer(Trainer):
         super().finish()
         self._batches.close()
 
+    def _add_linear(self) -> None:
+        """Nothing is added after batches: the linear part is fitted to all nodes at once."""
+
     def _logits(self) -> Tensor:
         device = self.y.device
         by_layers = partial(infer_by_layers, processes=self._processes)

@@ -20,16 +20,8 @@ from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Trace, learned_matrices
 from node2seq.train.cross_fitting import FOLDS, Folds
 from node2seq.train.inputs import SplitLike, check_split, measured_parts, split_parts
-from node2seq.train.measured import Calibration, Measured
-from node2seq.train.metrics import (
-    METRIC_TITLES,
-    FirstNeighbours,
-    Score,
-    agreement,
-    by_degree,
-    reliability,
-    shown,
-)
+from node2seq.train.measured import Calibration, LinearGain, Measured, result_warnings
+from node2seq.train.metrics import FirstNeighbours, Score, agreement, by_degree, reliability
 from node2seq.train.settings import TrainSettings
 from node2seq.train.step import Part, mean_over
 from node2seq.train.task import Classification, MultiLabel, Task, task_for
@@ -102,6 +94,8 @@ class FitResult:
     """What is predicted; of numbers, the scale of the model's outputs; of classes, the temperature."""
     calibration: Calibration | None = None
     """How far the probabilities were off before and after, where there are any."""
+    linear: LinearGain | None = None
+    """What the linear part of the network adds to it, if it has one."""
 
     @property
     def metrics(self) -> dict[str, Measured]:
@@ -131,6 +125,7 @@ class RunProgress:
         self.error: Node2SeqError | None = None
         """What ended it, if its loss stopped being finite."""
         self.last_epoch = settings.epochs
+        self.linear: LinearGain | None = None
 
     @property
     def active(self) -> bool:
@@ -187,6 +182,7 @@ class RunProgress:
             test_rest=measured.get("test_rest"),
             task=task,
             calibration=calibration,
+            linear=self.linear,
         )
 
     def _calibrated(
@@ -202,20 +198,6 @@ class RunProgress:
             for kind in (replace(task, temperature=1.0), task)
         )
         return task, Calibration(task.temperature, before, after)
-
-
-def result_warnings(measured: Mapping[str, Measured], metric: str) -> tuple[str, ...]:
-    """Say aloud if a result is no better than predicting the same for all nodes."""
-    part, words = ("test", "test") if "test" in measured else ("val", "validation")
-    found = measured[part]
-    if (beats := found.beats_trivial(metric)) and not found.says_one_class:
-        return ()
-    value, trivial = (shown(metric, number, " %") for number in (found.value(metric), found.trivial(metric)))
-    title, told = METRIC_TITLES[metric], f"Predicting {found.trivial_words} for all of them gives {trivial}"
-    if beats:
-        return (f"All {words} nodes are predicted as one class. The {title} of {value} is of their order.",)
-    told += ": the model has learned nothing that helps."
-    return (f"The {title} on {words} nodes is {value}. {told}",)
 
 
 def score_of(task: Task, metric: str) -> Score | None:

@@ -188,7 +188,7 @@ class Classification(Task):
 
     def calibrated(self, outputs: Tensor, labels: Tensor) -> Task:
         """With the temperature of the lowest cross-entropy."""
-        return replace(self, temperature=_temperature(F.cross_entropy, outputs, labels))
+        return replace(self, temperature=best_temperature(F.cross_entropy, outputs, labels))
 
     def calibration_error(self, outputs: Tensor, labels: Tensor) -> float:
         """How far confidence and share of right predictions are apart."""
@@ -369,7 +369,7 @@ class MultiLabel(Task):
     def calibrated(self, outputs: Tensor, labels: Tensor) -> Task:
         """With the temperature of the lowest binary cross-entropy."""
         loss = F.binary_cross_entropy_with_logits
-        return replace(self, temperature=_temperature(loss, outputs, labels.double()))
+        return replace(self, temperature=best_temperature(loss, outputs, labels.double()))
 
     def calibration_error(self, outputs: Tensor, labels: Tensor) -> float:
         """How far confidence and share of right decisions about all labels are apart."""
@@ -403,7 +403,7 @@ class MultiLabel(Task):
 _WIDEST, _STEPS, _REFINEMENTS = math.log(10), 10, 4
 
 
-def _temperature(loss: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, labels: Tensor) -> float:
+def best_temperature(loss: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, labels: Tensor) -> float:
     """The temperature at which the summed loss of nodes is lowest, with a weak pull to 1.
 
     Without the pull, a few nodes that are all right would make every probability 1.

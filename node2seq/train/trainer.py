@@ -20,17 +20,23 @@ from torch_geometric.data import Data
 
 from node2seq.errors import Node2SeqError
 from node2seq.nn.conv.ranks import Trace, recorded
+from node2seq.nn.models.network import Edges
+from node2seq.nn.models.residual import ResidualNetwork
 from node2seq.train.cross_fitting import Folds
+from node2seq.train.discriminant import add_linear
 from node2seq.train.inputs import SplitLike, check_features, edge_values, features_for, graph_tensors
 from node2seq.train.progress import BY_EPOCH, EarlyStopping, FitResult, RunProgress, score_of
 from node2seq.train.settings import TrainSettings
 from node2seq.train.stacking import stack, take, unstack
 from node2seq.train.step import OPTIMIZERS, Objective, Part, WeightAverages
+from node2seq.train.task import Classification
 
 # Epochs that run as usual first: kernels are compiled, plans built and workspaces allocated in them.
 WARM_UP = 3
 # Epochs between two looks at how many runs stand: a look makes the host wait for the device.
 LOOK_EVERY = 10
+# Fewer validation nodes do not tell whether a linear part helps.
+_FEWEST_TO_CHOOSE = 20
 
 
 class Replay:
@@ -284,6 +290,27 @@ class Trainer:
         """Put each run's best weights into the model."""
         self.model.load_state_dict(self._stopping.best)
         self._averages.discard()  # they were what was kept
+        self._add_linear()
+
+    def _add_linear(self) -> None:
+        """Fit the linear part of each run's network, if networks have one and predict classes."""
+        # Cross-fitting judges the network alone: a part that validation nodes choose would be judged by them.
+        if self._folds is not None or not isinstance(self.task, Classification):
+            return
+        if not isinstance(self.model, ResidualNetwork) or (part := self.model.linear) is None:
+            return
+        edges = Edges(self.edge_index, self.edge_values.get("edge_weight"))
+        models, fitted = [self.model_of(number) for number in range(len(self.runs))], []
+        for run, model, own in zip(self.runs, models, self._logits_of(models), strict=True):
+            assert isinstance(model, ResidualNetwork)
+            assert model.linear is not None
+            if run.best is not None and run.nodes["val"].numel() >= _FEWEST_TO_CHOOSE:
+                run.linear = add_linear(model.linear, own, self.x, edges, run.nodes, self.y, run.settings)
+            fitted.append(model.linear)
+        if self.stacked:
+            part.set_weights(
+                torch.stack([each.weight for each in fitted]), torch.stack([each.bias for each in fitted])
+            )
 
     def results(
         self, models: Sequence[nn.Module] | None = None, *, with_rest: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,10 +162,29 @@ def test_sets_that_hold_copies_have_no_say(script: ModuleType, tmp_path: Path):
     assert script.chosen(rows, "wide") == "small/still"
 
 
-def test_a_kind_with_later_candidates_is_measured_on_other_splits(script: ModuleType):
-    assert script.measure_seeds("narrow") == (0, 1)
-    for kind in ("wide", "few-labels"):
-        assert not {*script.measure_seeds(kind)} & {*range(240)}
+def test_what_a_linear_part_adds_is_shown(script: ModuleType, tmp_path: Path):
+    rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
+    models = {f"residual-{layer}": 0.7 for layer in script.LAYERS} | {"residual-node2seq": 0.75, "gcn": 0.6}
+    for seed, (model, test) in itertools.product((0, 1), models.items()):
+        known = {"stage": "measure", "graph": "one", "candidate": "small/still", "seed": seed, "seconds": 1.0}
+        linear = {} if model == "gcn" else {**script.LINEAR, "test_alone": test - 0.04 - 0.02 * seed}
+        rows.add({**known, "model": model, "test": test, **linear})
+        rows.add({**known, "model": model, "test": 0.1, **({"linear_hops": 9} if model == "gcn" else {})})
+    for candidate, value in zip(CANDIDATES, (0.1, 0.9), strict=True):
+        about = {
+            "stage": script.SWEEP,
+            "graph": "three",
+            "candidate": candidate,
+            "kind": "narrow",
+            "seed": 100,
+        }
+        rows.add({**about, "validation_nodes": 50, "cross_fitted": value})
+        rows.add({**about, "graph": "one", "validation_nodes": 50, "cross_fitted": value})
+    figures = script.Figures.of(rows, "one")
+    assert figures.is_complete(), "rows of before the linear part count"
+    assert figures.gap(None) == pytest.approx((5.0, 1.0))
+    assert figures.gap("gcn") == pytest.approx((15.0, 0.0))
+    assert figures.cells()[8:11] == ["+5.0 ± 1.0", "+15.0 ± 0.0", "+5.0 ± 0.0"]
 
 
 def test_short_trainings_with_normalised_sums_take_the_place_of_earlier_ones(

@@ -168,6 +168,20 @@ def test_neighbours_are_added_up_only_over_plain_edges():
     assert not sizes_of(data).plain_edges
 
 
+def test_a_linear_part_is_for_classes_and_plain_edges():
+    data = _alternating(1, 20)
+    for model in BLOCKS:
+        assert recipe_for(model, sizes=sizes_of(data)).options["linear_hops"] == 4
+    carrying = data.clone()
+    carrying.edge_order = torch.rand(120)
+    numbers, several = data.clone(), data.clone()
+    numbers.y, several.y = torch.rand(120), (torch.rand(120, 3) > 0.5).float()
+    for other in (carrying, numbers, several):
+        assert "linear_hops" not in recipe_for("residual-node2seq", sizes=sizes_of(other)).options
+    assert not sizes_of(several).has_classes
+    assert "linear_hops" not in recipe_for("gcn", sizes=sizes_of(data)).options
+
+
 def test_few_labels_lean_on_neighbours_that_are_alike():
     few = GraphSizes(20, 2, labels=499, nodes=10_000, homophily=0.9)
     assert kind_of(few) == "few-labels"

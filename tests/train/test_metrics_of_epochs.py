@@ -9,9 +9,8 @@ from torch import Tensor
 
 from node2seq.errors import Node2SeqError
 from node2seq.train.fitter import fit
-from node2seq.train.measured import measure
+from node2seq.train.measured import measure, result_warnings
 from node2seq.train.metrics import LABEL_SCORES, METRIC_TITLES, NUMBER_SCORES, SCORES
-from node2seq.train.progress import result_warnings
 from node2seq.train.settings import TrainSettings
 from node2seq.train.task import Classification
 

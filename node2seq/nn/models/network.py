@@ -252,7 +252,9 @@ class Network(NotScripted):
         """
         edges = self._edges(edge_index, edge_weight, edge_attr, edge_order, whole)
         out = self._classify(x, edges, n_id)
-        return out if self.extras is None else self.extras(out, x, edges, n_id)
+        out = out if self.extras is None else self.extras(out, x, edges, n_id)
+        beside = self._beside(x, edges)
+        return out if beside is None else out + beside
 
     def _edges(
         self,
@@ -275,6 +277,15 @@ class Network(NotScripted):
         if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_csc:
             edge_index = edge_index.to_sparse_csr()  # the layers of PyG take no columns
         return Edges(edge_index, edge_weight, edge_attr, edge_order, whole)
+
+    def _beside(self, x: Tensor, edges: Edges) -> Tensor | None:  # noqa: ARG002
+        """What is added to all of it, if anything."""
+        return None
+
+    @property
+    def hops_beside(self) -> int:
+        """From how far that reads."""
+        return 0
 
     def _embed(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         return F.relu(convolve(self.convs[0], self.dropouts[0](x, n_id), edges, n_id))
@@ -447,4 +458,5 @@ def layers_in_line(model: nn.Module) -> list[nn.Module]:
 
 def hops_of_network(model: nn.Module) -> int:
     """How far away the nodes are that a whole network reads."""
-    return sum(map(hops_of, layers_in_line(model)))
+    beside = model.hops_beside if isinstance(model, Network) else 0
+    return max(sum(map(hops_of, layers_in_line(model))), beside)

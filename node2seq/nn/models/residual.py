@@ -18,6 +18,7 @@ from node2seq.nn.conv.pna import PNAConv
 from node2seq.nn.conv.sage import SAGEConv
 from node2seq.nn.dropout import make_dropouts
 from node2seq.nn.models.network import OF_RANKS, Edges, Network, NormalizedSum, convolve
+from node2seq.options import check_rules
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,19 @@ class ResidualOptions:
     normalized_sum: bool = False
     smoothing: int = 0
     teleport: float = 0.1
+    linear_hops: int = 0
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "expansion"):
-            if getattr(self, name) < 1:
-                raise Node2SeqError(
-                    f"{name}={getattr(self, name)!r}", "a network needs at least one", "Give 1 or more"
-                )
+        rules = [
+            (getattr(self, name) >= 1, f"{name}={getattr(self, name)!r}", "a network needs at least one")
+            for name in ("num_layers", "expansion")
+        ]
+        hops = self.linear_hops
+        check_rules(
+            *((*rule, "Give 1 or more") for rule in rules),
+            (hops >= 0, f"linear_hops={hops!r}", "it is from how far features are read", "Give 0 or more"),
+        )
 
 
 class ResidualBlock(nn.Module):
@@ -77,6 +83,79 @@ class ResidualBlock(nn.Module):
         return x + self.dropouts[1](ops.apply(self.lins[1], hidden), n_id)
 
 
+class LinearHops(nn.Module):
+    r"""A model that is linear in a node's features and in their normalised sums over its neighbours, over the
+    neighbours of these, and so on:
+
+    .. math::
+        \sum_{k=0}^{K} \hat{\mathbf{A}}^k \mathbf{X} \mathbf{W}_k + \mathbf{b}
+
+    No gradient trains the weights. They are zero, and nothing is computed, until they are fitted in closed
+    form (:mod:`node2seq.train.discriminant`).
+
+    Args:
+        in_channels (int): Size of each input sample.
+        out_channels (int): Number of classes.
+        hops (int): How many hops :math:`K`.
+        backend (str): See :mod:`node2seq.ops`.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, in_channels: int, out_channels: int, hops: int, backend: str) -> None:
+        super().__init__()
+        if in_channels < 1:
+            raise Node2SeqError(
+                f"linear_hops={hops} with in_channels={in_channels}",
+                "the linear model needs to know how many features there are",
+                "Give their number, or linear_hops=0",
+            )
+        self.out_channels, self.hops, self.is_fitted = out_channels, hops, False
+        self.sum = NormalizedSum(backend)
+        self.register_buffer("weight", torch.zeros((hops + 1) * out_channels, in_channels))
+        self.register_buffer("bias", torch.zeros(out_channels))
+
+    def reset_parameters(self) -> None:
+        """Forgets what was fitted."""
+        self.set_weights(torch.zeros_like(self.weight), torch.zeros_like(self.bias))
+
+    @torch.no_grad()
+    def set_weights(self, weight: Tensor, bias: Tensor) -> None:
+        """Takes weights in the shapes of its own: one matrix for each hop below the other, the node's own
+        first, [(K + 1) * D, C], and [D]; or those of R runs.
+        """
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+        self.is_fitted = bool(self.weight.any())
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.is_fitted = bool(self.weight.any())
+
+    def products(self, weight: Tensor, x: Any, edges: Edges) -> Tensor:
+        """What weights in the shape of its own give, without a bias, [N, D].
+
+        Args:
+            weight (torch.Tensor): The weights.
+            x (torch.Tensor or SparseRows): The features.
+            edges (Edges): The edges.
+        """
+        by_hop = ops.linear(x, weight).split(self.out_channels, dim=-1)
+        total = by_hop[-1]
+        for own in reversed(by_hop[:-1]):  # from far to near: each hop is one sum of few columns
+            total = convolve(self.sum, total, edges) + own
+        return total
+
+    def forward(self, x: Any, edges: Edges) -> Tensor:
+        """The logits."""
+        return ops.add_bias(self.products(self.weight, x, edges), self.bias)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"hops={self.hops}, is_fitted={self.is_fitted}"
+
+
 class ResidualNetwork(Network):
     """A linear map, residual blocks, a normalisation and a linear classifier, as in the `"A Critical Look at
     the Evaluation of GNNs under Heterophily" <https://arxiv.org/abs/2302.11640>`_ benchmark.
@@ -88,6 +167,7 @@ class ResidualNetwork(Network):
     num_layers: int
     expansion: int
     dropout: float | Tensor
+    linear: LinearHops | None
 
     def _make_layers(self, options: Any) -> None:
         width = self.hidden_channels
@@ -99,6 +179,8 @@ class ResidualNetwork(Network):
         )
         self.norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, self.out_channels)
+        hops, sizes = options.linear_hops, (self.in_channels, self.out_channels)
+        self.linear = LinearHops(*sizes, hops, options.backend) if hops else None
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:
         """The layer inside a block; ``layer`` is the number of its dropout, if it has one."""
@@ -120,6 +202,14 @@ class ResidualNetwork(Network):
 
     def _classify(self, x: Tensor, edges: Edges, n_id: Tensor | None) -> Tensor:
         return ops.apply(self.classifier, self._embed(x, edges, n_id))
+
+    def _beside(self, x: Tensor, edges: Edges) -> Tensor | None:
+        return None if not self.hops_beside or self.linear is None else self.linear(x, edges)
+
+    @property
+    def hops_beside(self) -> int:
+        """From how far the linear model reads; 0 before it is fitted."""
+        return 0 if self.linear is None or not self.linear.is_fitted else self.linear.hops
 
 
 @dataclass(frozen=True)
@@ -160,6 +250,8 @@ class ResidualNode2Seq(ResidualNetwork):
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
+        linear_hops (int): From how many hops a linear model reads features that is added to the trained
+            network; 0: there is none. See :class:`LinearHops`. (default: :obj:`0`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         kernel_size (int): Taps of the Node2Seq layers. (default: :obj:`3`)
         readout (str): Their readout: :obj:`"max"`, :obj:`"mean"`, :obj:`"sum"` or :obj:`"ranks"`.
@@ -232,6 +324,8 @@ class ResidualGCN(ResidualNetwork):
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
+        linear_hops (int): From how many hops a linear model reads features that is added to the trained
+            network; 0: there is none. See :class:`LinearHops`. (default: :obj:`0`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
@@ -268,6 +362,8 @@ class ResidualGAT(ResidualNetwork):
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
+        linear_hops (int): From how many hops a linear model reads features that is added to the trained
+            network; 0: there is none. See :class:`LinearHops`. (default: :obj:`0`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
         heads (int): Attentions of each layer, which share its channels. (default: :obj:`4`)
         attention_dropout (float): Dropout of the attention weights. (default: :obj:`0.0`)
@@ -307,6 +403,8 @@ class ResidualSAGE(ResidualNetwork):
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
+        linear_hops (int): From how many hops a linear model reads features that is added to the trained
+            network; 0: there is none. See :class:`LinearHops`. (default: :obj:`0`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
@@ -336,6 +434,8 @@ class ResidualPNA(ResidualNetwork):
         smoothing (int): How often the outputs are spread over the graph; see :class:`Smoothing`.
             (default: :obj:`0`)
         teleport (float): The share of a node's own output in each of these steps. (default: :obj:`0.1`)
+        linear_hops (int): From how many hops a linear model reads features that is added to the trained
+            network; 0: there is none. See :class:`LinearHops`. (default: :obj:`0`)
         backend (str): See :mod:`node2seq.ops`. (default: :obj:`"auto"`)
     """
 
