@@ -83,6 +83,12 @@ LINEAR = {"linear_hops": LINEAR_HOPS}
 # The stage that trains for few epochs, and how few. Graphs whose epochs take long are left out.
 SHORT, SHORT_EPOCHS = "few epochs", (10, 30, 60)
 TAKE_LONG = ("photo", "squirrel", "chameleon", "actor")
+# Columns of the tables of test figures.
+TITLES = (
+    *(f"`residual-{layer}`" for layer in LAYERS),
+    *("`gcn`", "above itself without the linear part", "above `gcn`", "above the best other layer"),
+    "time × `residual-gcn`",
+)
 # Tables are put behind this heading of a page.
 HEADING = "## What came out"
 FEW_LABELS = 10  # of each class, in the families whose name ends in "-few"
@@ -356,11 +362,18 @@ def chosen(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> str:
     return next(iter(shortfalls(rows, kind, without)))
 
 
+def chosen_for(rows: Rows, name: str, kind: Kind) -> str:
+    """What the other graphs of its kind choose for a set."""
+    return chosen(rows, kind, TWINS.get(name, (name,)))
+
+
 def measure(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
     """What the other graphs choose with every layer inside and the linear part that all graphs get, and a
     plain GCN beside them.
     """
-    candidate = chosen(rows, own, TWINS.get(name, (name,)))
+    if not any(_decides(row, own, TWINS.get(name, (name,))) for row in rows.known):
+        raise Node2SeqError(f"{rows.path}", f"no row says what is best on {own} graphs", "Run `sweep` first")
+    candidate = chosen_for(rows, name, own)
     models = [f"residual-{layer}" for layer in LAYERS]
     values = CANDIDATES[own][candidate] | LINEAR
     todo = [({"candidate": candidate, **LINEAR}, model, recipe_of(values, metric, model)) for model in models]
@@ -402,7 +415,7 @@ def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
     own = _swept_kind(rows, name)
     if own is None:
         return []
-    candidates = (chosen(rows, own, TWINS.get(name, (name,))), "default")
+    candidates = (chosen_for(rows, name, own), "default")
     return [
         row
         for row in rows.known
@@ -427,7 +440,6 @@ class Figures:
         self.name, self.splits = name, splits
         self.by_model = {m: np.array([row["test"] for row in rows if row["model"] == m]) for m in models}
         self.seconds = {m: sum(row["seconds"] for row in rows if row["model"] == m) for m in models}
-        self.candidate = next((row["candidate"] for row in rows if row["model"] == models[0]), None)
         self.ours = self.by_model[models[0]]
         # Fewer validation nodes than a linear part is fitted for leave the network alone.
         self.alone = np.array(
@@ -457,9 +469,8 @@ class Figures:
         return max((f"residual-{layer}" for layer in LAYERS[1:]), key=lambda m: self.by_model[m].mean())
 
     def cells(self) -> list[str]:
-        """The line of the table."""
-        cells = [self.name, str(self.candidate)]
-        cells += [f"{100 * v.mean():.1f} ± {100 * v.std(ddof=1):.1f}" for v in self.by_model.values()]
+        """The cells of :data:`TITLES`."""
+        cells = [f"{100 * v.mean():.1f} ± {100 * v.std(ddof=1):.1f}" for v in self.by_model.values()]
         for model in (None, "gcn", self.best_other()):
             cells.append("{:+.1f} ± {:.1f}".format(*self.gap(model)))
         return [*cells, f"{self.seconds['residual-node2seq'] / self.seconds['residual-gcn']:.2f}"]
@@ -486,15 +497,12 @@ def page(rows: Rows) -> str:
         for names in (SETS, FEW_SETS)
     )
     best = {kind: list(shortfalls(rows, kind).items())[:3] for kind in CANDIDATES}
-    titles = (
-        *("graph", "chosen without it", *(f"`residual-{layer}`" for layer in LAYERS), "`gcn`"),
-        *(
-            "above itself without its linear part",
-            "above `gcn`",
-            "above the best other layer",
-            "time × `residual-gcn`",
-        ),
-    )
+    titles = ("graph", "chosen without it", *TITLES)
+
+    def candidate_of(figures: Figures) -> str:
+        own = _swept_kind(rows, figures.name)
+        return "" if own is None else chosen_for(rows, figures.name, own)
+
     lines = [
         *summary(found),
         "Candidates by how far they are behind the best of a graph, in standard errors:",
@@ -508,11 +516,11 @@ def page(rows: Rows) -> str:
         "Differences are of pairs on the same split, ± their standard error. All networks but `gcn` have a",
         "linear part.",
         "",
-        *table(titles, (figures.cells() for figures in found)),
+        *table(titles, ([f.name, candidate_of(f), *f.cells()] for f in found)),
         "",
         f"The same with {FEW_LABELS} labels of each class, over {FEW_LABELS_SPLITS} splits:",
         "",
-        *table(titles, (figures.cells() for figures in few)),
+        *table(titles, ([f.name, candidate_of(f), *f.cells()] for f in few)),
     ]
     return "\n".join([*lines, "", *label_lines(rows), "", *short_lines(rows)]) + "\n"
 
