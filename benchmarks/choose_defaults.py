@@ -34,6 +34,7 @@ from script import Rows, bare, pack_graphs, study_parser, table, train_missing, 
 from torch_geometric.data import Data
 
 from node2seq.data import Split, make_split
+from node2seq.errors import Node2SeqError
 from node2seq.experiments.graphs import UNIQUE, read_graph_of, standardized
 from node2seq.experiments.paper import grouped
 from node2seq.experiments.samples import standard_error
