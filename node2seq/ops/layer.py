@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch._decomp import register_decomposition
+from torch.nn.parameter import UninitializedParameter
 
 from node2seq.ops import eager
 from node2seq.ops.candidates import candidates_of
@@ -166,8 +167,10 @@ def find_layer(
         return None
     if weight.dim() != 3 or lin.bias is not None or not is_plain_linear(lin):
         return None
-    initialize(lin, x)
     projection, bias = lin.weight, root.bias
+    if isinstance(projection, UninitializedParameter):
+        initialize(lin, x)
+        projection = lin.weight
     is_of_one_type = projection.dtype == weight.dtype == root.weight.dtype == x.dtype
     is_of_one_type &= bias is None or bias.dtype == x.dtype
     return partial(backend.layer, x, projection, weight, root) if is_of_one_type else None

@@ -34,6 +34,8 @@ _LARGEST_SHARE = 0.1
 _LONGEST_ROW = 64
 # So many rows tell dense features from others before all of them are looked at.
 _PROBED_ROWS = 1000
+# Layers that are a product and nothing else.
+_LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 
 
 class SparseRows:
@@ -152,14 +154,11 @@ def runs_of(x: Tensor | SparseRows) -> int:
 
 def is_plain_linear(module: nn.Module) -> bool:
     """Whether a linear layer may be read as a matrix: nobody put another in its place or listens to it."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    is_linear = type(module) in (nn.Linear, torch_geometric.nn.Linear) and "forward" not in vars(module)
-    return is_linear and not any(hooks) and not _has_any_global_hook()
+    if type(module) not in _LINEAR or "forward" in vars(module):
+        return False
+    own = module._forward_hooks or module._forward_pre_hooks
+    own = own or module._backward_hooks or module._backward_pre_hooks
+    return not own and not _has_any_global_hook()
 
 
 def root_of(lin: nn.Module | None, bias: Tensor | None) -> Root | None:
@@ -214,9 +213,10 @@ def project(lin: torch_geometric.nn.Linear, x: Tensor | SparseRows, backend: Any
 
 def product_dtype(x: Tensor | SparseRows, lin: nn.Module) -> torch.dtype:
     """What rows are multiplied in: the wider type of both, and at least float32."""
-    if x.dtype == lin.weight.dtype == torch.float32:  # as nearly always
+    first, second = x.dtype, lin.weight.dtype
+    if first == second == torch.float32:  # as nearly always
         return torch.float32
-    return torch.promote_types(torch.promote_types(x.dtype, lin.weight.dtype), torch.float32)  # pyright: ignore[reportArgumentType]
+    return torch.promote_types(torch.promote_types(first, second), torch.float32)  # pyright: ignore[reportArgumentType]
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
