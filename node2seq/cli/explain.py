@@ -58,6 +58,10 @@ def explore(flags: ExploreFlags) -> None:
 def show(console: Console, run: ExplainedRun, found: Explanation, most: int) -> None:
     """Print the prediction, and the neighbours of each layer in their order."""
     print_line(console, f"[bold]{escape(str(found.name))}[/]: {escape(_prediction(run, found))}")
+    if found.linear is not None and found.predicted is not None:
+        name = escape(shortened(found.class_names[found.predicted]))
+        added = f"adds {found.linear:+.3g} to the score of {name}, which is {found.score:.3g}"
+        print_line(console, f"The linear model beside the layers {added}.")
     if found.without:
         names = ", ".join(str(run.explainer.name(node)) for node in found.without)
         print_line(console, f"without {escape(names)}")

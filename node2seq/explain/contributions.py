@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from node2seq import ops
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Call, Trace, split_heads
+from node2seq.nn.models.residual import ResidualNetwork
 
 
 class Contributions(NamedTuple):
@@ -151,6 +152,20 @@ def giving(
     finally:
         for name in outputs:
             del layers[name].forward
+
+
+@contextmanager
+def without_linear(model: nn.Module) -> Iterator[None]:
+    """Leaves a network's linear part out."""
+    linear = model.linear if isinstance(model, ResidualNetwork) else None
+    if linear is None:
+        yield
+        return
+    was_fitted, linear.is_fitted = linear.is_fitted, False
+    try:
+        yield
+    finally:
+        linear.is_fitted = was_fitted
 
 
 @torch.no_grad()

@@ -13,11 +13,13 @@ from torch_geometric.data import Data
 
 from node2seq.data.splits import labelled
 from node2seq.errors import Node2SeqError
-from node2seq.explain.contributions import Contributions, contributions, giving, scores_of
+from node2seq.explain.contributions import Contributions, contributions, giving, scores_of, without_linear
 from node2seq.explain.ego import BOTH_WAYS, FORWARDS, Ego, Graph, local_edges, receptive_field
 from node2seq.explain.explanation import Counterfactual, Explanation, Layer, Neighbour, Term
 from node2seq.nn.conv.node2seq import Node2SeqConv
 from node2seq.nn.conv.ranks import Call, recorded
+from node2seq.nn.models.network import Edges
+from node2seq.nn.models.residual import ResidualNetwork
 from node2seq.train.inputs import check_features, edge_values, graph_tensors
 from node2seq.train.task import MultiLabel, Regression, Task, task_for
 from node2seq.train.trainer import evaluating, infer
@@ -96,6 +98,8 @@ class Explainer:
         self.values = edge_values(model, data)
         self.graph = Graph(edge_index, self.x.size(0))
         self.receptive_field = receptive_field(model)
+        with without_linear(model):
+            self._field_of_layers = receptive_field(model)
         self.task = task_for(self.y) if task is None else task
         self.both_directions = both_directions
         self.names = names
@@ -138,6 +142,8 @@ class Explainer:
             ego, outputs, calls = self._read(node, gone)
             predicted = self._predicted_class(outputs)
             score = float(self._score(outputs[None], predicted)[0])
+            linear = self._linear(ego, predicted)
+            of_layers = score - (linear or 0.0)
             layers = tuple(
                 layer
                 for name in calls
@@ -145,7 +151,7 @@ class Explainer:
                     name,
                     calls[name],
                     ego,
-                    self._integrate(name, calls, ego, gone, predicted, score, steps),
+                    self._integrate(name, calls, ego, gone, predicted, of_layers, steps),
                     steps,
                 )
             )
@@ -163,6 +169,7 @@ class Explainer:
             counterfactuals=found,
             without=switched_off,
             both_directions=self.both_directions,
+            linear=linear,
             nodes_read=ego.nodes.numel(),
         )
 
@@ -261,6 +268,17 @@ class Explainer:
         if isinstance(self.task, MultiLabel):
             return outputs[:, predicted]
         return outputs[:, predicted] - outputs.mean(-1)  # adding to all logits changes no prediction
+
+    @torch.no_grad()
+    def _linear(self, ego: Ego, predicted: int | None) -> float | None:
+        """What the linear part of a network adds to the score at the centre of a part of the graph."""
+        if not isinstance(self.model, ResidualNetwork) or not self.model.hops_beside:
+            return None
+        assert self.model.linear is not None
+        weight = self.values.get("edge_weight")
+        edges = Edges(ego.edge_index, None if weight is None else weight[ego.edges])
+        outputs = self.model.linear(self.x[ego.nodes], edges)[ego.centre]
+        return float(self._score(outputs[None], predicted)[0])
 
     def _shown(self, outputs: Tensor) -> tuple[float, ...]:
         return tuple(self.task.predict(outputs[None]).view(-1).tolist())
@@ -387,17 +405,17 @@ class Explainer:
         steps: int,
     ) -> tuple[Tensor, float]:
         """The mean gradient of the score between zero and a layer's output at the node, and the score's
-        difference between the two.
+        difference between the two; ``score`` is that of the layers without the linear part, which adds the
+        same to both.
 
         Node2Seq layers up to this one give what they gave: what they read need not be there any more.
         """
         known = list(calls)[: list(calls).index(name) + 1]
         part = ego
-        if self.receptive_field.hops is not None and self.receptive_field.flows == FORWARDS:
-            left = self.receptive_field.hops - sum(self.layers[each].hops for each in known)
-            around = self.graph.around(
-                int(ego.nodes[ego.centre]), self.receptive_field._replace(hops=max(left, 0))
-            )
+        field = self._field_of_layers
+        if self.receptive_field.hops is not None and field.hops is not None and field.flows == FORWARDS:
+            left = field.hops - sum(self.layers[each].hops for each in known)
+            around = self.graph.around(int(ego.nodes[ego.centre]), field._replace(hops=max(left, 0)))
             part = _without(around, removed)
         found = self._integrate_over(part, known, calls, ego, predicted, steps)
         tolerance = torch.finfo(self.outputs.dtype).eps ** 0.5 * (1 + abs(score))
@@ -440,7 +458,8 @@ class Explainer:
             with torch.enable_grad():
                 given = (along[first : first + size, None] * output).requires_grad_()
             outputs = {each: out.repeat(size, 1) for each, out in given_before.items()}
-            with giving(self.layers, outputs, known[-1], centres, given), torch.no_grad():
+            layers_alone = giving(self.layers, outputs, known[-1], centres, given)
+            with without_linear(self.model), layers_alone, torch.no_grad():
                 found = self._score(self._outputs(batch), predicted)
             (gradient,) = torch.autograd.grad(found.sum(), given, allow_unused=True)
             if gradient is not None:

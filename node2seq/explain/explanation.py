@@ -119,6 +119,8 @@ class Explanation:
     """The neighbours that were switched off."""
     both_directions: bool = False
     """Whether without a neighbour j both j → i and i → j are missing, or j → i alone."""
+    linear: float | None = None
+    """What the linear part of the network adds to the score; None if it has none."""
     nodes_read: int = 0
     """How many nodes the passes went over: those that the prediction depends on, or all."""
 

@@ -123,6 +123,9 @@ class NodeView:
     """The same with all neighbours."""
     layers: list[LayerView]
     without: list[str]
+    score: float
+    linear: float | None
+    """What the linear part of the network adds to the score; None if it has none."""
     nodes_read: int
 
 
@@ -333,6 +336,8 @@ class Viewer:
             before=before,
             layers=[self._layer(layer, node) for layer in found.layers],
             without=list(without),
+            score=found.score,
+            linear=found.linear,
             nodes_read=found.nodes_read,
         )
 

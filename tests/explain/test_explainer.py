@@ -36,6 +36,14 @@ class OneLayer(nn.Module):
         return self.lin(self.conv(x, edge_index).tanh())
 
 
+def with_linear_part(**options: Any) -> ResidualNode2Seq:
+    """Blocks whose linear part was fitted, to nothing in particular."""
+    model = ResidualNode2Seq(5, 8, CLASSES, linear_hops=3, **options)
+    assert model.linear is not None
+    model.linear.set_weights(torch.randn(4 * CLASSES, 5), torch.randn(CLASSES))
+    return model
+
+
 MODELS = {
     "max": lambda: Node2Seq(5, 8, CLASSES),
     "mean, first": lambda: Node2Seq(5, 8, CLASSES, position=1, readout="mean", skip="concat"),
@@ -47,6 +55,7 @@ MODELS = {
     "blocks": lambda: ResidualNode2Seq(5, 8, CLASSES),
     "soft ranks": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks"),
     "normalised sums": lambda: ResidualNode2Seq(5, 8, CLASSES, normalized_sum=True),
+    "linear part": lambda: with_linear_part(num_layers=1),
     "hard ranks": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks", soft=False, num_layers=1),
     "heads": OneLayer,
 }
@@ -93,7 +102,7 @@ def without_edges(data: Data, edges: tuple[int, ...]) -> Data:
     return changed
 
 
-QUICK = ("max", "soft ranks", "normalised sums")
+QUICK = ("max", "soft ranks", "normalised sums", "linear part")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +130,28 @@ def test_a_counterfactual_is_a_pass_over_the_graph_without_the_edge(name: str):
             assert off.probabilities == pytest.approx(counterfactual.probabilities, abs=1e-10)
             compared += 1
     assert compared >= 4
+
+
+def test_the_linear_part_is_told_apart_from_the_layers():
+    model, alone, data = make("linear part"), make("linear part"), draw()
+    assert isinstance(alone, ResidualNode2Seq)
+    assert alone.linear is not None
+    alone.linear.reset_parameters()
+    whole, layers = Explainer(model, data), Explainer(alone, data)
+    assert (whole.receptive_field.hops, layers.receptive_field.hops) == (3, 1)
+    same_class = whole.outputs.argmax(1) == layers.outputs.argmax(1)
+    assert 0 < int(same_class.sum()) < 300
+    node = int(same_class.nonzero()[0])
+    found, without = (each.explain(node, counterfactuals=False, steps=64) for each in (whole, layers))
+    assert orders(found) == orders(without)
+    for mine, other in zip(found.layers, without.layers, strict=True):
+        assert mine.gain == pytest.approx(other.gain, abs=1e-10)
+        pairs = zip(mine.sequence, other.sequence, strict=True)
+        assert all(a.contribution == pytest.approx(b.contribution, abs=1e-10) for a, b in pairs)
+    assert without.linear is None
+    assert found.score == pytest.approx(without.score + (found.linear or 0.0), abs=1e-10)
+    added = (whole.outputs - layers.outputs)[node]
+    assert found.linear == pytest.approx(float(added[found.predicted] - added.mean()), abs=1e-10)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -175,6 +175,7 @@ function drawHead() {
   const parts = { train: "training", val: "validation", test: "test" };
   const facts = [["part", parts[node.part] ?? "none"], ["nodes read", view.nodes_read.toLocaleString("en")],
     ["switched off", view.without.length ? view.without.join(", ") : "none"]];
+  if (view.linear !== null) facts.push(["linear model", `${signed(view.linear)} of the score ${minus(view.score.toPrecision(3))}`]);
   const list = make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   const back = view.without.length ? make("button", { type: "button", onclick: () => go({ off: [] }) }, "Switch all on") : null;
   byId("facts").replaceChildren(...[list, back].filter(Boolean));
