@@ -51,7 +51,7 @@ _PATIENCE = 60
 _SHORT = 30
 _SHORT_OPTIONS, _SHORT_SETTINGS = {"dropout": 0.2, "input_dropout": 0.2}, {"lr": 0.005, "averaging": 0.0}
 _SHORT_NARROW = {"conv_scale": 0.1}
-# From this number of classes on, narrow graphs drop less: there is more to tell apart.
+# From this number of classes on, networks drop less, unless labels are few: there is more to tell apart.
 _MANY_CLASSES, _MANY_CLASSES_OPTIONS = 10, {"dropout": 0.2}
 # From how far the linear model reads that is added to a trained network where this helps on validation nodes.
 LINEAR_HOPS = 4
@@ -257,7 +257,7 @@ def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     kind, has_layer = kind_of(graph), model == "residual-node2seq"
     chosen = _RULE[kind]
     options = chosen["options"] | (chosen["layer"] if has_layer else {})
-    if kind == "narrow" and graph.has_classes and graph.classes >= _MANY_CLASSES:
+    if kind != "few-labels" and graph.has_classes and graph.classes >= _MANY_CLASSES:
         options |= _MANY_CLASSES_OPTIONS
     if not graph.plain_edges:
         options.pop("normalized_sum", None)

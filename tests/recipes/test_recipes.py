@@ -168,15 +168,17 @@ def test_neighbours_are_added_up_only_over_plain_edges():
     assert not sizes_of(data).plain_edges
 
 
-def test_many_classes_drop_less():
-    narrow = GraphSizes(20, 9, labels=600, nodes=1000)
-    few, many = (recipe_for("residual-node2seq", sizes=replace(narrow, classes=n)) for n in (9, 10))
-    assert many == few.updated(dropout=0.2) != few
-    several = replace(narrow, classes=10, has_classes=False)
-    assert recipe_for("residual-node2seq", sizes=several).options["dropout"] == few.options["dropout"]
-    wide = [replace(narrow, features=1000, classes=n) for n in (9, 10)]
-    assert recipe_for("gcn", sizes=wide[0]) == recipe_for("gcn", sizes=wide[1])
-    assert len({str(recipe_for("residual-gcn", sizes=sizes)) for sizes in wide}) == 1
+@pytest.mark.parametrize(("features", "homophily"), [(20, None), (1000, 0.0), (1000, 0.9)])
+def test_many_classes_drop_less(features: int, homophily: float | None):
+    sizes = GraphSizes(features, 9, labels=600, nodes=1000, homophily=homophily)
+    for model in BLOCKS:
+        few, many = (recipe_for(model, sizes=replace(sizes, classes=n)) for n in (9, 10))
+        assert many == few.updated(dropout=0.2) != few
+    several = replace(sizes, classes=10, has_classes=False)
+    assert recipe_for("residual-gcn", sizes=several).options["dropout"] == 0.5
+    few_labels = replace(sizes, classes=10, labels=100, nodes=10_000, homophily=0.9)
+    assert kind_of(few_labels) == "few-labels"
+    assert recipe_for("residual-gcn", sizes=few_labels).options["dropout"] == 0.5
 
 
 def test_a_linear_part_is_for_classes_and_plain_edges():
