@@ -6,6 +6,9 @@ A fault has one sentence wherever the value comes from; only ``where`` differs.
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -244,3 +247,24 @@ def _unquoted(text: str) -> str:
     """Words need no quotes on the command line, but may have those of TOML."""
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
+
+
+# ":obj:`max`", ":class:`Smoothing`" and "``beta``" as plain words.
+_ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
+_ARGUMENT = re.compile(r"^(\w+)(?: \([^:]*\))?: (.*)$")
+
+
+def argument_texts(of: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of each argument, as plain text without the default."""
+    texts: dict[str, str] = {}
+    for cls in reversed(of.__mro__):
+        doc = inspect.cleandoc(vars(cls).get("__doc__") or "")
+        name = None
+        for line in textwrap.dedent(doc.partition("Args:\n")[2].partition("\n\n")[0]).splitlines():
+            found = _ARGUMENT.match(line)
+            if found is not None:
+                name, texts[found[1]] = found[1], found[2]
+            elif name is not None:
+                texts[name] += f" {line.strip()}"
+    plain = {name: _ROLE.sub(lambda role: role[1] or role[2] or "", text) for name, text in texts.items()}
+    return {name: text.partition(" (default:")[0] for name, text in plain.items()}

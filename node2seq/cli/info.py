@@ -25,6 +25,7 @@ from node2seq.environment import (
     source_commit,
 )
 from node2seq.errors import Node2SeqError
+from node2seq.options import argument_texts
 
 
 def info(flags: InfoFlags) -> None:
@@ -41,7 +42,8 @@ def info(flags: InfoFlags) -> None:
     if flags.as_json:
         echo(json.dumps(found))
     else:
-        _show(found)
+        meanings = {key: text for texts in found.pop("meanings", {}).values() for key, text in texts.items()}
+        _show(found, meanings)
 
 
 def _installation() -> dict[str, Any]:
@@ -57,13 +59,16 @@ def _installation() -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
+    from node2seq.nn.models import MODELS as NETWORKS
     from node2seq.train.settings import TrainSettings, option_defaults, option_types
 
     defaults = option_defaults(name)
-    return {
+    found = {
         "options": {key: defaults.get(key) for key in option_types(name)},
         "training": asdict(TrainSettings()),
     }
+    texts = {"options": argument_texts(NETWORKS[name]), "training": argument_texts(TrainSettings)}
+    return {**found, "meanings": {part: {key: texts[part][key] for key in found[part]} for part in found}}
 
 
 def _run(path: Path) -> dict[str, Any]:
@@ -91,10 +96,11 @@ def _run(path: Path) -> dict[str, Any]:
     return found
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: dict[str, Any], meanings: dict[str, str]) -> None:
     table = Table(show_header=False, box=None)
     for key, value in _flat(found):
-        table.add_row(Text(key, style="bold"), Text(value))
+        meaning = meanings.get(key.rpartition(".")[2], "")
+        table.add_row(Text(key, style="bold"), Text(value), *([Text(meaning)] if meanings else []))
     Console().print(table)
 
 

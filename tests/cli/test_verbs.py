@@ -68,8 +68,15 @@ def test_info(cli, run: Path):
     options = cli("info", "--model", "node2seq", "--json").json
     assert options["options"]["kernel_size"] == 3
     assert options["training"]["lr"] == 0.01
-    assert "kernel_size" in cli("info", "--model", "node2seq").out
+    shown = " ".join(cli("info", "--model", "node2seq").out.split())
+    assert "options.kernel_size 3 Taps of the Node2Seq layer." in shown
+    assert "training.lr 0.01 Learning rate." in shown
     assert "finished" in cli("info", run).out
+    for model in MODELS:
+        found = cli("info", "--model", model, "--json").json
+        for part, texts in found["meanings"].items():
+            assert list(texts) == list(found[part])
+            assert all(len(text) > 10 and not set("`\n") & set(text) for text in texts.values()), texts
 
 
 def test_help_imports_no_torch():
