@@ -255,7 +255,7 @@ _ARGUMENT = re.compile(r"^(\w+)(?: \([^:]*\))?: (.*)$")
 
 
 def argument_texts(of: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of each argument, as plain text without the default."""
+    """What the docstrings of a class and its bases say of each argument: plain text without the default."""
     texts: dict[str, str] = {}
     for cls in reversed(of.__mro__):
         doc = inspect.cleandoc(vars(cls).get("__doc__") or "")
