@@ -185,6 +185,10 @@ class Sequences:
                 self._gcn_weights[dtype] = scale[self.rows.target] * scale[self.index]
         return self._gcn_weights[dtype]
 
+    def has_as_gcn_weights(self, weight: Tensor) -> bool:
+        """Whether these are the entries' own, which do not change."""
+        return self._gcn_weights.get(weight.dtype) is weight
+
     @cached_property
     def pattern(self) -> Tensor:
         """The entries as the pattern of a sparse matrix, [N, M], for sampled products."""

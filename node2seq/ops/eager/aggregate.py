@@ -51,7 +51,23 @@ def sum_to_sources(table: Tensor, sequences: Sequences, weight: Tensor) -> Tenso
     """The weighted sum of the targets that each source has an entry with, [M, C]."""
     source_ptr, entries = sequences.transposed
     bags = split_bags_once(sequences, "sources", source_ptr)
-    return bag_sum(table, sequences.rows.target[entries], bags, weight[entries])
+    target = _by_source(sequences, entries, "targets", sequences.rows.target)
+    is_kept = sequences.has_as_gcn_weights(weight)
+    weight = _by_source(sequences, entries, str(weight.dtype), weight) if is_kept else weight[entries]
+    return bag_sum(table, target, bags, weight)
+
+
+def _by_source(sequences: Sequences, entries: Tensor, name: str, values: Tensor) -> Tensor:
+    """Values of the entries in the order of their sources. They are the same in every step, and to gather
+    them takes several times as long as to sum: those of a graph in no order that changes are kept with it.
+    """
+    if sequences.origin is not None:
+        return values[entries]
+    plan = f"eager {name} by source"
+    if plan not in sequences.plans:
+        with lasting():
+            sequences.plans[plan] = values[entries]
+    return sequences.plans[plan]
 
 
 def bag_sum(table: Tensor, index: Tensor, bags: list[Tensor], weight: Tensor | None = None) -> Tensor:
