@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +212,30 @@ def test_a_result_that_is_worth_nothing_is_said_aloud(cli, tmp_path: Path):
     assert "largest class: 80.0 % of the test nodes" in " ".join(done.out.split())
     assert "warning: residual-node2seq: The accuracy on test nodes is" in done.out
     assert "Predicting the most frequent class for all of them gives 80.0 %" in done.out
+
+
+def test_what_the_linear_part_changes_is_said_and_stays_with_the_run(cli, tmp_path: Path):
+    people(tmp_path)
+    still = ("--metric", "accuracy", "--epochs", "1", "--set", "lr=1e-9")
+    done = cli("train", *FILES, *still, "--out", "run")
+    told = " ".join(done.out.split())
+    assert re.search(
+        r"with a linear model of the features within 4 hops, validation accuracy [\d.]+ % → 100.0 %", told
+    )
+    final = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])
+    found = final["linear"]
+    assert found["share"] > 0
+    assert found["after"]["test"] == final["metrics"]["test"]["accuracy"] > found["before"]["test"]
+    report = Path("run/report.html").read_text()
+    assert "With a linear model of the features within 4 hops, accuracy in %" in report
+    assert f"{100 * found['before']['test']:.1f}" in report
+    again = cli("evaluate", "run", "--json").json
+    assert again["test"]["accuracy"] == found["after"]["test"]
+    # Trained to the end, the network needs none.
+    assert cli("train", *FILES, "--metric", "accuracy", "--epochs", "60", "--out", "long").status == 0
+    final = json.loads(Path("long/metrics.jsonl").read_text().splitlines()[-1])
+    assert final["linear"]["share"] == 0
+    assert "It was fitted and left out" in Path("long/report.html").read_text()
 
 
 def test_a_new_graph_is_read_as_the_flags_of_predict_say(cli):

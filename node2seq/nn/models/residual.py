@@ -127,11 +127,14 @@ class LinearHops(nn.Module):
         """
         self.weight.copy_(weight)
         self.bias.copy_(bias)
-        self.is_fitted = bool(self.weight.any())
+        self._look()
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self.is_fitted = bool(self.weight.any())
+        self._look()
+
+    def _look(self) -> None:
+        self.is_fitted = bool(self.weight.any() or self.bias.any())
 
     def products(self, weight: Tensor, x: Any, edges: Edges) -> Tensor:
         """What weights in the shape of its own give, without a bias, [N, D].

@@ -74,6 +74,8 @@ def test_weights_are_kept_and_forgotten():
     assert torch.equal(other(X, EDGES), expected)
     other.linear.reset_parameters()
     assert torch.equal(other(X, EDGES), made()(X, EDGES))
+    other.linear.set_weights(torch.zeros_like(other.linear.weight), torch.ones(CLASSES))
+    assert torch.equal(other(X, EDGES), made()(X, EDGES) + 1), "features that say nothing leave the bias"
     assert str(network.linear) == "LinearHops(\n  hops=3, is_fitted=True\n  (sum): NormalizedSum()\n)"
     assert made().linear is None
 
