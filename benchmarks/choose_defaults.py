@@ -477,13 +477,13 @@ class Figures:
         return [*cells, f"{self.seconds['residual-node2seq'] / self.seconds['residual-gcn']:.2f}"]
 
 
-def summary(found: Sequence[Figures]) -> list[str]:
-    """What the figures say, in sentences."""
+def summary(found: Sequence[Figures], ours: str = "With one graph left out, the default") -> list[str]:
+    """What the figures say of ``ours``, in sentences."""
     above = [figures.name for figures in found if figures.gap("gcn")[0] > figures.gap("gcn")[1]]
     below = [figures.name for figures in found if figures.gap("gcn")[0] < -figures.gap("gcn")[1]]
     level = [figures.name for figures in found if sum(figures.gap(figures.best_other())) >= 0]
     text = (
-        "With one graph left out, the default is above a plain GCN by more than a standard error on "
+        f"{ours} is above a plain GCN by more than a standard error on "
         f"{len(above)} of {len(found)} sets, and below it on {len(below)} ({', '.join(below) or 'none'}). It "
         "is within one standard error of the best of the same blocks with another layer, or above it, on "
         f"{len(level)} ({', '.join(level) or 'none'}); that best one is picked by test figures."
