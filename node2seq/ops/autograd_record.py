@@ -10,12 +10,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad, function
+from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 _records: dict[int, Record] = {}  # by the id of their token
@@ -95,24 +94,8 @@ def is_recorded(*tensors: Tensor | None) -> bool:
     """Whether autograd has to know of what is made of these; if not, it can be left out, which is quicker."""
     if forward_ad._current_level >= 0:  # derivatives are under way that no tensor's flag tells of
         return True
-    for tensor in tensors:  # in half of the time of `any`
-        if tensor is not None and tensor.requires_grad:
-            return torch.is_grad_enabled()
-    return False
-
-
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch's decorator of that name, passed by where backward passes are not recorded anyway.
-
-    It takes as long as starting a kernel.
-    """
-    watched = function.once_differentiable(backward)
-
-    @wraps(backward)
-    def run(ctx: Any, *grads: Tensor) -> Any:
-        return (watched if torch.is_grad_enabled() else backward)(ctx, *grads)
-
-    return run
+    needs = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return needs and torch.is_grad_enabled()
 
 
 def _autograd() -> AbstractContextManager[object]:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import is_recorded, once_differentiable
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.sequences import Sequences, gradient_of_taps, lasting, multiply
 
 # So many windows of 64 floats stay in a CPU's L2; and so many of a row are read out one after the other.

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.sequences import Sequences
 
 # Rows are sorted in blocks of at most this many padded values.

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.eager.aggregate import split_bags_once, sum_to_sources, sum_to_targets
 from node2seq.ops.eager.ranking import score
 from node2seq.ops.reference import LEAST_LEFT

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.eager.few_windows import convolve_few, few_windows_of
 from node2seq.ops.sequences import Sequences, multiply
 

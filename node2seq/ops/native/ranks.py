@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.linear import multiply_in_parts
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import CpuPlan, Scratch, layout_of, run

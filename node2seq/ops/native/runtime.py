@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from node2seq.ops import dropout
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.native import kernels
 from node2seq.ops.sequences import Convolution, Layout, Positions, Ranking, Rows, Sequences, lasting
 

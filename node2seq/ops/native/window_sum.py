@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import is_recorded, once_differentiable
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.native import kernels
 from node2seq.ops.native.runtime import Scratch, by_run, gradients, layout_of, row_cuts, run
 from node2seq.ops.sequences import Layout, Sequences

@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.sequences import Sequences
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.launch import Tile, cdiv, channel_blocks, launch, plain

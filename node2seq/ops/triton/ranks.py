@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.sequences import Layout, Sequences, multiply
 from node2seq.ops.triton.aggregate import segment_sum, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of

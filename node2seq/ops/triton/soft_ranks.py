@@ -17,8 +17,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import once_differentiable
 from node2seq.ops.reference import LEAST_LEFT
 from node2seq.ops.sequences import Layout, Sequences
 from node2seq.ops.triton.attention import entries_here, rows_here

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import is_recorded, once_differentiable
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.sequences import Convolution, Layout, Root, Sequences
 from node2seq.ops.triton.plan import plan_of
 from node2seq.ops.triton.ranking import arrange

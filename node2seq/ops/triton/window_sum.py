@@ -12,8 +12,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from node2seq.ops.autograd_record import is_recorded, once_differentiable
+from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
 from node2seq.ops.triton.aggregate import store_item, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
