@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from node2seq.ops.sequences import Sequences
-from node2seq.ops.triton.launch import TILES, Repeated, channel_blocks, launch, plain
+from node2seq.ops.triton.launch import TILES, Given, Prepared, Repeated, channel_blocks, given, launch, plain
 from node2seq.ops.triton.plan import Work, plan_of
 from node2seq.ops.triton.scores import score
 from node2seq.ops.triton.work_items import item, rows_at
@@ -94,13 +94,16 @@ def sum_parts(parts: Tensor, work: Work, out: Tensor) -> None:
         return
     width, stride = parts.shape[1:].numel(), out.stride(0)
     about = "sum_parts", width, stride
-    start = work.launches.get(about)
-    if start is None:
-        blocks, block = channel_blocks(max(width, 1))
-        grid, placed = (work.hubs, blocks), (None, work.part_ptr, work.rows, None, width, stride)
-        start = Repeated(sum_parts_kernel, grid, *placed, BLOCK_P=8, BLOCK_W=block, num_warps=2)
-        work.launches[about] = start
-    start(parts, out)
+    if about not in work.launches:
+        work.launches[about] = Repeated(prepare_parts(work, width, stride, *given(2)))
+    work.launches[about](parts, out)
+
+
+def prepare_parts(work: Work, width: int, stride: int, parts: Given, out: Given) -> Prepared:
+    """The launch that does so, for parts of a width and rows of ``out`` that lie so far apart."""
+    blocks, block = channel_blocks(max(width, 1))
+    grid, args = (work.hubs, blocks), (parts, work.part_ptr, work.rows, out, width, stride)
+    return Prepared(sum_parts_kernel, grid, *args, BLOCK_P=8, BLOCK_W=block, num_warps=2)
 
 
 def segment_sum(x: Tensor, index: Tensor, weight: Tensor, work: Work, entry_of: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from node2seq.ops.sequences import Layout
-from node2seq.ops.triton.launch import TILES, Repeated, Tile, channel_blocks
+from node2seq.ops.triton.launch import TILES, Prepared, Repeated, Tile, channel_blocks, given
 from node2seq.ops.triton.plan import GpuPlan
 from node2seq.ops.triton.short_rows import order_key, tie_of
 from node2seq.ops.triton.work_items import item, rows_at
@@ -93,19 +93,18 @@ def compare_rows(query: Tensor, key: Tensor, plan: GpuPlan) -> Layout:
     keys = torch.empty(plan.index.numel(), dtype=torch.int64, device=key.device)
     ranked, place = torch.empty_like(plan.index), torch.empty_like(plan.index)
     launches, channels = plan.work.launches, key.size(-1)
-    about = "row_key", channels, TILES["score"]
+    about = "compared", channels, TILES["score"]
     if about not in launches:
-        launches[about], launches["place_by_key"] = _prepare(plan, *about[1:])
-    launches[about](query, key, keys)
-    launches["place_by_key"](keys, ranked, place)
+        launches[about] = _prepare(plan, *about[1:])
+    launches[about](query, key, keys, ranked, place)
     return Layout(plan, ranked, place)
 
 
-def _prepare(plan: GpuPlan, channels: int, tile: Tile) -> tuple[Repeated, Repeated]:
+def _prepare(plan: GpuPlan, channels: int, tile: Tile) -> Repeated:
     work, (_, width) = plan.work, channel_blocks(channels)
+    query, key, keys, ranked, place = given(5)
     grid, cut = (work.items,), (plan.index, work.item_row, work.item_first, work.ptr)
     meta = {"ITEM": work.item, "BLOCK_E": tile.block, "BLOCK_C": width, "num_warps": tile.warps}
-    first = Repeated(row_key_kernel, grid, None, None, *cut, None, channels, **meta)
+    first = Prepared(row_key_kernel, grid, query, key, *cut, keys, channels, **meta)
     meta = {"ITEM": work.item, "BLOCK_E": min(_BLOCK, work.item), "OTHERS": _OTHERS, "num_warps": 4}
-    second = Repeated(place_by_key_kernel, grid, None, *cut, None, None, **meta)
-    return first, second
+    return Repeated(first, Prepared(place_by_key_kernel, grid, keys, *cut, ranked, place, **meta))

@@ -16,7 +16,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from node2seq.ops.triton.launch import TILES, WIDEST, Repeated, Tile, channel_blocks, next_power_of_2
+from node2seq.ops.triton.launch import (
+    TILES,
+    WIDEST,
+    Prepared,
+    Repeated,
+    Tile,
+    channel_blocks,
+    given,
+    next_power_of_2,
+)
 from node2seq.ops.triton.plan import Bucket, GpuPlan, Work
 from node2seq.ops.triton.short_rows import order_key, places, tie_of, warps
 from node2seq.ops.triton.work_items import item, rows_at
@@ -338,14 +347,17 @@ def sum_short_rows(
     about = "sum_short", kernel_size, channels, sums, bucket.width, bucket.first, bucket.count
     if about not in launches:
         _, width = channel_blocks(channels)
-        launches[about] = Repeated(
+        of_query, of_x, of_out, of_under = given(4)
+        short = Prepared(
             sum_short_kernel,
             (bucket.count,),
-            *(None, None),  # query, x
+            of_query,
+            of_x,
             plan.index,
             plan.work.rows,
             plan.work.ptr,
-            *(None, None),  # out, under
+            of_out,
+            of_under,
             bucket.first,
             channels,
             K=kernel_size,
@@ -355,6 +367,7 @@ def sum_short_rows(
             BLOCK_C=width,
             num_warps=warps(bucket.width, width),
         )
+        launches[about] = Repeated(short)
     launches[about](query, x, out, under)
 
 
@@ -370,28 +383,29 @@ def _sum_long_rows(
     end_entry = torch.empty(2, work.parts, ends, dtype=torch.int32, device=x.device)
     about = "sum_long", kernel_size, channels, sums, tile
     if about not in work.launches:
-        work.launches[about], work.launches["sum_hub", *about] = _prepare_long(plan, *about[1:])
-    ends_of_parts = part_sum, end_key, end_entry
-    work.launches[about](query, x, out, under, *ends_of_parts)
-    if work.hubs:
-        work.launches["sum_hub", *about](x, out, under, *ends_of_parts)
+        work.launches[about] = _prepare_long(plan, *about[1:])
+    work.launches[about](query, x, out, under, part_sum, end_key, end_entry)
 
 
-def _prepare_long(
-    plan: GpuPlan, kernel_size: int, channels: int, sums: Sums, tile: Tile
-) -> tuple[Repeated, Repeated]:
+def _prepare_long(plan: GpuPlan, kernel_size: int, channels: int, sums: Sums, tile: Tile) -> Repeated:
     """The launches over the items and over the hubs."""
     work, ends, (_, width) = plan.work, next_power_of_2(kernel_size), channel_blocks(channels)
     flags = {"K": kernel_size, "WITH_OWN": sums.with_own, "IS_MEAN": sums.is_mean}
-    items = Repeated(
+    query, x, out, under, part_sum, end_key, end_entry = given(7)
+    items = Prepared(
         sum_long_kernel,
         (work.long_items,),
-        *(None, None),  # query, x
+        query,
+        x,
         plan.index,
         work.item_row,
         work.item_first,
         work.ptr,
-        *(None, None, None, None, None),  # out, under, part_sum, end_key, end_entry
+        out,
+        under,
+        part_sum,
+        end_key,
+        end_entry,
         work.parts,
         channels,
         **flags,
@@ -401,15 +415,19 @@ def _prepare_long(
         BLOCK_C=width,
         num_warps=tile.warps,
     )
-    hubs = Repeated(
+    hubs = Prepared(
         sum_hub_kernel,
         (work.hubs,),
-        None,  # x
+        x,
         plan.index,
         work.rows,
         work.ptr,
         work.part_ptr,
-        *(None, None, None, None, None),  # out, under, part_sum, end_key, end_entry
+        out,
+        under,
+        part_sum,
+        end_key,
+        end_entry,
         work.parts,
         channels,
         **flags,
@@ -418,4 +436,4 @@ def _prepare_long(
         BLOCK_C=width,
         num_warps=max(1, ends // 4),
     )
-    return items, hubs
+    return Repeated(items, hubs)

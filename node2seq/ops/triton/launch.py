@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from itertools import count, takewhile
+from itertools import takewhile
 from operator import attrgetter, itemgetter, or_
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
-_dtype = attrgetter("dtype")
+_dtype, _pre_run_hooks = attrgetter("dtype"), attrgetter("pre_run_hooks")
 
 # How often each kernel ran, by name: tests ask it which path was taken.
 LAUNCHES: Counter[str] = Counter()
@@ -159,8 +159,7 @@ def _alike(args: tuple[Any, ...], last: Last) -> list[int] | None:
 
 def _run(ready: Ready, device: int, grid: tuple[int, ...], passed: Sequence[Any]) -> None:
     x, y, z = (*grid, 1, 1)[:3]
-    stream = driver.active.get_current_stream(device)  # pyright: ignore[reportAttributeAccessIssue]
-    ready.run(x, y, z, stream, *ready.fixed, *passed, *ready.constants)
+    ready.run(x, y, z, _stream(device), *ready.fixed, *passed, *ready.constants)
 
 
 def _note(variant: tuple[Any, ...], device: int, args: tuple[Any, ...], ready: Ready) -> None:
@@ -195,51 +194,104 @@ def signature(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple
     return tuple(found), passed
 
 
-class Repeated:
-    """A launch that comes again on other tensors: what stays the same is looked at once.
+class Given(NamedTuple):
+    """Stands for a tensor that is another one each time, by its number among these."""
+
+    number: int
+
+
+def given(count: int) -> Iterator[Given]:
+    """One for each of so many tensors."""
+    return map(Given, range(count))
+
+
+class Again(NamedTuple):
+    """What starts a kernel on other tensors of the same kinds."""
+
+    name: str
+    run: Callable[..., None]
+    in_order: Callable[[list[Any]], tuple[Any, ...]]  # what it takes, out of what changes and what stays
+    staying: list[Any]
+
+
+class Prepared:
+    """A launch of which some tensors are not known yet.
 
     Args:
         kernel: The kernel.
         grid (tuple): How many programs there are.
-        *args: Its arguments; nothing in the places of the tensors that change.
+        *args: Its arguments, with a :class:`Given` in the place of each tensor that changes.
         **meta: What is compiled in.
     """
 
     def __init__(self, kernel: Any, grid: tuple[int, ...], *args: Any, **meta: Any) -> None:
-        self.kernel, self.grid, self.meta = kernel, grid, meta
-        self.fixed = [arg for arg in args if arg is not None]
-        changing, staying = count(), count(len(args) - len(self.fixed))
-        self.in_order = itemgetter(*(next(changing if arg is None else staying) for arg in args))
-        self.last: Last | None = None  # once it is known how such arguments are passed
+        self.kernel, self.grid, self.args, self.meta = kernel, grid, args, meta
 
-    def __call__(self, *tensors: Tensor) -> None:
-        """Starts it on these tensors, in the places that were left open."""
-        if 0 in self.grid or (self.last is not None and self._start_again(self.last, tensors)):
-            return
-        args = self.in_order([*tensors, *self.fixed])
+    def start(self, tensors: tuple[Tensor, ...]) -> Again | None:
+        """Starts it on these tensors; once it is known how such arguments are passed, it tells."""
+        args = tuple(tensors[arg.number] if isinstance(arg, Given) else arg for arg in self.args)
         launch(self.kernel, self.grid, *args, **self.meta)
         last = LAST.get((self.kernel.fn, *self.meta, *self.meta.values()))
-        if last is not None and _alike(args, last) is not None:
-            self.last, self.dtypes = last, [*map(_dtype, tensors)]
-            self.passed = [arg.data_ptr() if isinstance(arg, Tensor) else arg for arg in self.fixed]
+        if last is None or last.device != args[0].get_device() or _alike(args, last) is None:
+            return None
+        return self._again(last.ready, len(tensors))
 
-    def _start_again(self, last: Last, tensors: tuple[Tensor, ...]) -> bool:
-        """Starts it as the last time, unless something is not as it was then."""
+    def _again(self, ready: Ready, changing: int) -> Again:
+        """Of what changes, the stream comes first, and then a pointer to each of so many tensors."""
+        places, staying = [], []
+        for value in (*(*self.grid, 1, 1)[:3], Given(-1), *ready.fixed, *self.args, *ready.constants):
+            if isinstance(value, Given):
+                places.append(1 + value.number)
+            else:
+                places.append(1 + changing + len(staying))
+                staying.append(value.data_ptr() if isinstance(value, Tensor) else value)
+        return Again(self.kernel.fn.__name__, ready.run, itemgetter(*places), staying)
+
+
+class Repeated:
+    """Launches that come again on other tensors, one after the other: what stays the same is looked at once.
+
+    Args:
+        *launches (Prepared): The launches. A tensor that changes has the same number in all of them.
+    """
+
+    def __init__(self, *launches: Prepared) -> None:
+        self.launches = [each for each in launches if 0 not in each.grid]
+        self.kernels = [each.kernel for each in self.launches]
+        self.again: list[Again] = []  # none before all of them are known
+
+    def __call__(self, *tensors: Tensor) -> None:
+        """Starts them on these tensors."""
+        if self.again and self._start_again(tensors):
+            return
+        found: Any = [each.start(tensors) for each in self.launches]
+        self.again = [] if None in found else found
+        self.device, self.dtypes = tensors[0].get_device(), [*map(_dtype, tensors)]
+
+    def _start_again(self, tensors: tuple[Tensor, ...]) -> bool:
+        """Starts them as the last time, unless something is not as it was then."""
         device = tensors[0].get_device()
-        if device != last.device or device != torch.cuda.current_device() or _is_watched(self.kernel):
+        if device != self.device or device != torch.cuda.current_device() or _is_watched(*self.kernels):
             return False
         pointers = [*map(Tensor.data_ptr, tensors)]
         if [*map(_dtype, tensors)] != self.dtypes or reduce(or_, pointers) % 16:
             return False
-        LAUNCHES[self.kernel.fn.__name__] += 1
-        _run(last.ready, device, self.grid, self.in_order([*pointers, *self.passed]))
+        changing = [_stream(device), *pointers]
+        for name, run, in_order, staying in self.again:
+            LAUNCHES[name] += 1
+            run(*in_order(changing + staying))
         return True
 
 
-def _is_watched(kernel: Any) -> bool:
+def _stream(device: int) -> int:
+    return driver.active.get_current_stream(device)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is_watched(*kernels: Any) -> bool:
     """Whether a profiler or a debugger wants to hear of launches."""
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    return bool(kernel.pre_run_hooks or getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+    listeners = getattr(enter, "calls", enter) or getattr(leave, "calls", leave)
+    return bool(listeners or any(map(_pre_run_hooks, kernels)))
 
 
 # Triton has functions for these that kernels may call too; from the host they take longer than a launch.

@@ -16,9 +16,18 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
-from node2seq.ops.triton.aggregate import sum_parts
+from node2seq.ops.triton.aggregate import prepare_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
-from node2seq.ops.triton.launch import TILES, Repeated, Tile, channel_blocks, plain, tap_blocks
+from node2seq.ops.triton.launch import (
+    TILES,
+    Prepared,
+    Repeated,
+    Tile,
+    channel_blocks,
+    given,
+    plain,
+    tap_blocks,
+)
 from node2seq.ops.triton.plan import GpuPlan, Work
 from node2seq.ops.triton.root_features import cast
 from node2seq.ops.triton.work_items import item, rows_at
@@ -84,8 +93,7 @@ def window_max_kernel(
     out,  # [N, D]
     winner,  # [N, D]
     short_winner,  # [N, D] the same in 8 bits for rows of one item
-    part_out,  # [P, D]
-    part_winner,  # [P, D]
+    parts,  # [P, D] the best value and its window, packed
     num_parts,
     per_run,
     D,
@@ -120,14 +128,13 @@ def window_max_kernel(
         take = is_better(value, best) & real[:, None]
         best = tl.where(take, value, best)
         at = tl.where(take, tl.broadcast_to(window[:, None], at.shape), at)
-    value, at_window = unpacked(tl.max(packed(best, at), axis=0))
-    value = tl.where(length > 0, value, 0.0)
+    key = tl.max(packed(best, at), axis=0)
     number = tl.program_id(0)
     if number < num_parts:
-        place = number.to(tl.int64) * D + channel
-        tl.store(part_out + place, value, mask=inside)
-        tl.store(part_winner + place, at_window, mask=inside)
+        tl.store(parts + number.to(tl.int64) * D + channel, key, mask=inside)
     else:
+        value, at_window = unpacked(key)
+        value = tl.where(length > 0, value, 0.0)
         if WITH_OWN:
             value += own_row(table, bias, row, per_run, channel, inside, D, K, WITH_BIAS)
         place = row.to(tl.int64) * D + channel
@@ -138,8 +145,7 @@ def window_max_kernel(
 
 @triton.jit(do_not_specialize=["per_run"])
 def max_parts_kernel(
-    part_out,  # [P, D]
-    part_winner,  # [P, D]
+    parts,  # [P, D] the best value of each and its window, packed
     part_ptr,  # [H + 1]
     rows,  # [N] hubs first
     table,  # [M, K, D], or [M, K + 1, D]
@@ -164,9 +170,7 @@ def max_parts_kernel(
         part = p0 + tl.arange(0, BLOCK_P)
         use = (part < last)[:, None] & inside[None, :]
         place = part.to(tl.int64)[:, None] * D + channel[None, :]
-        value = tl.load(part_out + place, mask=use, other=float("-inf"))
-        window = tl.load(part_winner + place, mask=use, other=0x7FFFFFFF)
-        best = tl.maximum(best, packed(value, window))
+        best = tl.maximum(best, tl.load(parts + place, mask=use, other=-9223372036854775808))
     value, at_window = unpacked(tl.max(best, axis=0))
     row = tl.load(rows + hub)
     if WITH_OWN:
@@ -259,9 +263,10 @@ def _project(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows for each tap and behind them what the own features add, [M, K + 1, D]; and what was multiplied."""
     x, weight, root, channels = cast(x, dtype), cast(weight, dtype), cast(root, dtype), weight.size(-1)
-    taps = weight.unbind(-3) if root is None else (*weight.unbind(-3), root.mT)
-    beside = torch.cat(taps, dim=-1)  # [C, (K + 1) * D]: one product projects for every tap
-    return multiply(x, beside).view(-1, len(taps), channels), x, beside
+    taps = weight.transpose(-3, -2)
+    taps = taps if root is None else torch.cat((taps, root.mT.unsqueeze(-2)), dim=-2)
+    beside = taps.flatten(-2)  # [C, (K + 1) * D]: one product projects for every tap
+    return multiply(x, beside).view(-1, taps.size(-2), channels), x, beside
 
 
 class MaxPass(NamedTuple):
@@ -300,7 +305,6 @@ def max_gradients(
     (*runs, kernel_size, inputs, channels), grad = about.weight_shape, plain(grad)
     gathered = cast(grad, about.dtype)
     table = window_max_grad(gathered, winner, short_winner, place, about.plan, about.table_shape, kernel_size)
-    table = table.flatten(1)
     needs_x, needs_weight, needs_root, needs_bias = needs
     found: list[Tensor | None] = [None] * 4
     if needs_x and taps is not None:
@@ -364,37 +368,37 @@ def window_max(
     work = layout.plan.work
     out = torch.empty(layout.rows.num_rows, channels, device=table.device)
     winner, short_winner = torch.empty_like(out, dtype=torch.int32), torch.empty_like(out, dtype=torch.uint8)
-    part_out, part_winner = out, winner  # not written without hubs
-    if work.parts:
-        part_out = out.new_empty(work.parts, channels)
-        part_winner = torch.empty_like(part_out, dtype=torch.int32)
+    parts = torch.empty(work.parts, channels, dtype=torch.int64, device=table.device)
     with_bias = with_own and bias is not None
     bias = table if bias is None else plain(bias)
     per_run = max(layout.rows.num_rows * channels // bias.numel(), 1) if with_bias else 1
     about = "window_max", kernel_size, channels, with_own, with_bias, per_run, TILES["window_max"]
     if about not in work.launches:
-        work.launches[about], work.launches["max_parts", *about] = _prepare(work, *about[1:])
-    written = (out, winner, short_winner, part_out, part_winner)
-    work.launches[about](table, bias, layout.index, *written)
-    if work.hubs:
-        work.launches["max_parts", *about](part_out, part_winner, table, bias, out, winner)
+        work.launches[about] = _prepare(work, *about[1:])
+    work.launches[about](table, bias, layout.index, out, winner, short_winner, parts)
     return out, winner, short_winner
 
 
 def _prepare(
     work: Work, kernel_size: int, channels: int, with_own: bool, with_bias: bool, per_run: int, tile: Tile
-) -> tuple[Repeated, Repeated]:
+) -> Repeated:
     """The launches over the items and over the parts of hubs."""
     blocks, width = channel_blocks(channels)
     flags = {"K": kernel_size, "WITH_OWN": with_own, "WITH_BIAS": with_bias, "BLOCK_C": width}
-    items = Repeated(
+    table, bias, index, out, winner, short_winner, parts = given(7)
+    items = Prepared(
         window_max_kernel,
         (work.items, blocks),
-        *(None, None, None),  # table, bias, index
+        table,
+        bias,
+        index,
         work.item_row,
         work.item_first,
         work.ptr,
-        *(None, None, None, None, None),  # out, winner, short_winner, part_out, part_winner
+        out,
+        winner,
+        short_winner,
+        parts,
         work.parts,
         per_run,
         channels,
@@ -404,20 +408,23 @@ def _prepare(
         num_warps=tile.warps,
         **flags,
     )
-    parts = Repeated(
+    hubs = Prepared(
         max_parts_kernel,
         (work.hubs, blocks),
-        *(None, None),  # part_out, part_winner
+        parts,
         work.part_ptr,
         work.rows,
-        *(None, None, None, None),  # table, bias, out, winner
+        table,
+        bias,
+        out,
+        winner,
         per_run,
         channels,
         BLOCK_P=8,
         num_warps=2,
         **flags,
     )
-    return items, parts
+    return Repeated(items, hubs)
 
 
 def grad_tile(kernel_size: int, plan: GpuPlan) -> Tile:
@@ -437,17 +444,19 @@ def window_max_grad(
     shape: torch.Size,
     kernel_size: int,
 ) -> Tensor:
-    """The gradient of the projected rows, [M, K, D] or [M, K + 1, D]: each source looks up what it won."""
-    _, rows, channels = shape
+    """The gradient of the projected rows, [M, K * D] or [M, (K + 1) * D].
+
+    Each source looks up what it won.
+    """
+    sources, rows, channels = shape
     transposed = plan.transposed
     work = transposed.work
-    out = grad.new_empty(shape)
+    out = grad.new_empty(sources, rows * channels)
     parts = torch.empty(work.parts, kernel_size, channels, device=grad.device)
     about = "window_max_grad", kernel_size, channels, rows, grad_tile(kernel_size, plan)
     if about not in work.launches:
         work.launches[about] = _prepare_grad(plan, *about[1:])
     work.launches[about](grad, winner, short_winner, place, out, parts)
-    sum_parts(parts, work, out)
     return out
 
 
@@ -456,18 +465,22 @@ def _prepare_grad(plan: GpuPlan, kernel_size: int, channels: int, rows: int, til
     work = transposed.work
     blocks, width = channel_blocks(channels)
     taps, tap_width = tap_blocks(kernel_size)
-    return Repeated(
+    grad, winner, short_winner, place, out, parts = given(6)
+    items = Prepared(
         window_max_grad_kernel,
         (work.items, blocks, taps),
-        *(None, None, None),  # grad, winner, short_winner
+        grad,
+        winner,
+        short_winner,
         transposed.target,
         transposed.entry,
-        None,  # place
+        place,
         plan.work.ptr,
         work.item_row,
         work.item_first,
         work.ptr,
-        *(None, None),  # out, parts
+        out,
+        parts,
         work.parts,
         channels,
         K=kernel_size,
@@ -479,3 +492,4 @@ def _prepare_grad(plan: GpuPlan, kernel_size: int, channels: int, rows: int, til
         BLOCK_C=width,
         num_warps=tile.warps,
     )
+    return Repeated(items, prepare_parts(work, kernel_size * channels, rows * channels, parts, out))

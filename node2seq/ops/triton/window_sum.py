@@ -16,10 +16,20 @@ from torch.autograd.function import once_differentiable
 
 from node2seq.ops.autograd_record import is_recorded
 from node2seq.ops.sequences import Layout, Sequences, multiply, product_of_runs
-from node2seq.ops.triton.aggregate import store_item, sum_parts
+from node2seq.ops.triton.aggregate import prepare_parts, store_item, sum_parts
 from node2seq.ops.triton.dynamic_plan import layout_of
 from node2seq.ops.triton.fused_window_sum import Sums, TapSums
-from node2seq.ops.triton.launch import TILES, Repeated, Tile, channel_blocks, launch, plain, tap_blocks
+from node2seq.ops.triton.launch import (
+    TILES,
+    Prepared,
+    Repeated,
+    Tile,
+    channel_blocks,
+    given,
+    launch,
+    plain,
+    tap_blocks,
+)
 from node2seq.ops.triton.plan import GpuPlan
 from node2seq.ops.triton.root_features import add_product, cast, matrix_of
 from node2seq.ops.triton.work_items import item, rows_at
@@ -320,7 +330,6 @@ def window_sum_grad(prefix: Tensor, place: Tensor, plan: GpuPlan, kernel_size: i
     if about not in work.launches:
         work.launches[about] = _prepare_grad(plan, *about[1:])
     work.launches[about](prefix, place, out, parts)
-    sum_parts(parts, work, out)
     return out
 
 
@@ -330,18 +339,20 @@ def _prepare_grad(
     transposed = plan.transposed
     work = transposed.work
     blocks, width = channel_blocks(channels)
-    return Repeated(
+    prefix, place, out, parts = given(4)
+    items = Prepared(
         window_sum_grad_kernel,
         (work.items, blocks),
-        None,  # prefix
+        prefix,
         transposed.target,
         transposed.entry,
-        None,  # place
+        place,
         plan.work.ptr,
         work.item_row,
         work.item_first,
         work.ptr,
-        *(None, None),  # out, parts
+        out,
+        parts,
         work.parts,
         channels,
         IS_UNDER=is_under,
@@ -353,3 +364,4 @@ def _prepare_grad(
         BLOCK_C=width,
         num_warps=tile.warps,
     )
+    return Repeated(items, prepare_parts(work, channels, channels, parts, out))

@@ -12,7 +12,17 @@ from triton import jit
 from triton import language as tl
 
 from node2seq.ops.triton import launch as module
-from node2seq.ops.triton.launch import LAUNCHES, OPTIONS, READY, Ready, Repeated, launch, signature
+from node2seq.ops.triton.launch import (
+    LAUNCHES,
+    OPTIONS,
+    READY,
+    Prepared,
+    Ready,
+    Repeated,
+    given,
+    launch,
+    signature,
+)
 
 
 def read(x, out, place):
@@ -151,7 +161,7 @@ def test_a_repeated_launch_passes_what_changes_in_its_places(
 ):
     """From the third time on without looking at the rest; what is of another kind is looked at again."""
     kernel, fixed = Recorded(["count"], BLOCK=16), aligned[8:16]
-    repeated = Repeated(kernel, (3, 2), None, fixed, 5, 4, BLOCK=16)
+    repeated = Repeated(Prepared(kernel, (3, 2), *given(1), fixed, 5, 4, BLOCK=16))
     LAUNCHES.clear()
     looked: list[tuple] = []
     monkeypatch.setattr(module, "launch", lambda *args, **meta: looked.append(args) or launch(*args, **meta))
@@ -174,19 +184,80 @@ def test_a_repeated_launch_passes_what_changes_in_its_places(
 
 
 @pytest.mark.usefixtures("on_device")
-def test_a_repeated_launch_of_unaligned_memory_is_looked_at_each_time(aligned: torch.Tensor):
+def test_launches_on_the_same_tensors_start_in_order(aligned: torch.Tensor):
+    """Each with its own places for them, and with constants of its own; those of nothing are left out."""
+    first, second, nothing = Recorded([], BLOCK=16), Recorded(["count"], BLOCK=16), Recorded([], BLOCK=16)
+    fixed, (a, b) = aligned[8:16], given(2)
+    repeated = Repeated(
+        Prepared(first, (3,), a, b, 5, 4, BLOCK=16),
+        Prepared(nothing, (4, 0), a, b, 5, 4, BLOCK=16),
+        Prepared(second, (2, 7), fixed, a, 6, 4, BLOCK=16),
+        Prepared(second, (2, 7), b, fixed, 7, 4, BLOCK=32),
+    )
+    order: list[Recorded] = []
+    for kernel in (first, second):
+        kernel.ran = Noted(kernel, order)
+    for number in range(5):
+        tensors = aligned[4 * number :], aligned[4 * number + 4 :]
+        repeated(*tensors)
+        x, y, at = (tensor.data_ptr() for tensor in (*tensors, fixed))
+        if number:
+            assert first.ran[-1] == (0, 3, (x, y, 5, 4, 16))
+            assert second.ran[-2:] == [(0, 2, (at, x, 6, 4, 16)), (1, 2, (y, at, 7, 4, 32))]
+    assert order == [first, second, second] * 4
+    assert not nothing.compiled
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_repeated_launch_starts_what_was_compiled_for_its_device(
+    aligned: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+):
+    """Also where the last one of its kind was on another device."""
     kernel = Recorded([], BLOCK=16)
-    repeated = Repeated(kernel, (1,), None, aligned[1:9], 5, 4, BLOCK=16)
+
+    def repeat(count: int) -> None:
+        repeated = Repeated(Prepared(kernel, (1,), *given(1), aligned, 5, 4, BLOCK=16))
+        for _ in range(count):
+            repeated(aligned)
+
+    repeat(4)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    repeat(4)
+    assert len(kernel.compiled) == 2
+    assert [number for number, *_ in kernel.ran] == [0] * 3 + [1] * 3
+
+
+class Noted(list):
+    """What a kernel ran, noted among what others ran."""
+
+    def __init__(self, kernel: Recorded, order: list[Recorded]) -> None:
+        super().__init__()
+        self.kernel, self.order = kernel, order
+
+    def append(self, ran: tuple) -> None:
+        super().append(ran)
+        self.order.append(self.kernel)
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_repeated_launch_of_unaligned_memory_is_looked_at_each_time(aligned: torch.Tensor):
+    """And so is another one on the same tensors."""
+    kernel, other = Recorded([], BLOCK=16), Recorded([], BLOCK=16)
+    unaligned = Prepared(kernel, (1,), *given(1), aligned[1:9], 5, 4, BLOCK=16)
+    repeated = Repeated(Prepared(other, (1,), *given(1), aligned, 5, 4, BLOCK=16), unaligned)
     for _ in range(4):
         repeated(aligned)
-    assert repeated.last is None
-    assert len(kernel.ran) == 3
+    assert not repeated.again
+    assert len(kernel.ran) == len(other.ran) == 3
 
 
 @pytest.mark.usefixtures("on_device")
 def test_a_repeated_launch_of_nothing_starts_nothing(aligned: torch.Tensor):
     kernel = Recorded([], BLOCK=16)
-    Repeated(kernel, (4, 0), None, aligned, 5, 4, BLOCK=16)(aligned)
+    repeated = Repeated(Prepared(kernel, (4, 0), *given(1), aligned, 5, 4, BLOCK=16))
+    for _ in range(2):
+        repeated(aligned)
     assert not kernel.compiled
 
 
