@@ -2,19 +2,21 @@
 
     python benchmarks/choose_defaults.py pack graphs.npz      # the nine sets and the drawn families
     python benchmarks/choose_defaults.py sweep graphs.npz     # each candidate on each graph
+    python benchmarks/choose_defaults.py finals graphs.npz    # the finalists on more splits
     python benchmarks/choose_defaults.py labels graphs.npz    # from how few labels on neighbours help more
     python benchmarks/choose_defaults.py short graphs.npz     # what few epochs need
     python benchmarks/choose_defaults.py choose --page docs/any-graph.md      # the tables; trains nothing
     python benchmarks/choose_defaults.py measure graphs.npz   # test figures, each graph left out once
 
-`sweep` appends a row for each run to rows of its own and never measures a test node. What is chosen for each
-kind of graph is the candidate that is least behind the best, on validation nodes. Graphs that were added
-later are swept with the leading candidates alone. `labels` trains the choices for two kinds on the same
-graphs with more and more labels, `short` the choice for each kind and faster ways to train the same network
-for a few epochs, on validation nodes too. `measure` trains each of the nine sets with the
-candidate that the other graphs choose (Cornell and Texas leave together, because they share their features),
-twenty splits each, with each layer inside the same blocks, and the recipe of a plain GCN for any graph beside
-them. Runs that have a row are not trained again. Needs torch, torch_geometric and numpy.
+`sweep` appends a row for each run to rows of its own and never measures a test node. What is chosen for
+each kind of graph is the candidate that is least behind the best, on validation nodes. Graphs that were
+added later are swept with the leading candidates alone, and `finals` adds splits for a few. `labels` trains
+the choices for two kinds on the same graphs with more and more labels, `short` the choice for each kind and
+faster ways to train the same network for a few epochs, on validation nodes too. `measure` trains each of
+the nine sets with the candidate that the other graphs choose (Cornell and Texas leave together, because
+they share their features), twenty splits each, with each layer inside the same blocks, and the recipe of a
+plain GCN for any graph beside them. Runs that have a row are not trained again. Needs torch,
+torch_geometric and numpy.
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ HOLD_COPIES = ("chameleon", "squirrel")
 TWINS |= {name: (name, name + UNIQUE) for name in HOLD_COPIES}
 # Seeds of the sweep are not those of any measured run.
 SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(300, 340))
+# Those of finalists. Where a graph has rows of more of these, only candidates with all of them are compared.
+FINAL_SEEDS = tuple(range(100, 112))
 # With few labels, so many of these.
 FEW_LABELS_SPLITS = 20
 # The stage of the rows that choose. An earlier sweep judged each run at the epoch that the same nodes had
@@ -130,6 +134,7 @@ _OTHER_TRAINING: dict[str, dict[str, float]] = {
     "heavy": {"dropout": 0.5, "input_dropout": 0.8, "lr": 0.01, "weight_decay": 5e-3},
     "half": {"dropout": 0.2, "input_dropout": 0.5, "lr": 0.003, "weight_decay": 5e-4},
     "gentle": {"dropout": 0.2, "input_dropout": 0.2, "lr": 0.003, "weight_decay": 5e-4},
+    "between": {"dropout": 0.35, "input_dropout": 0.5, "lr": 0.003, "weight_decay": 5e-4},
 }
 _AVERAGED: dict[str, dict[str, float]] = {"": {}, "/averaged": {"averaging": 0.97}}
 _SMOOTHED: dict[str, dict[str, float]] = {
@@ -142,6 +147,24 @@ _OF_FEW_LABELS = {
     f"{name}{ending}": {**_SHAPES[name], **depth}
     for name in ("mean-depthwise", "ranks")
     for ending, depth in {"": {}, "-single": {"num_layers": 1}}.items()
+}
+# Half of the channels are the largest of the neighbours, tried when means and maxima had been ahead.
+_POOLED: dict[str, dict[str, Any]] = {
+    name: {
+        "hidden_channels": 128,
+        "num_layers": 2,
+        "self_loops": False,
+        "neighbour_max": True,
+        **layer,
+    }
+    for name, layer in {
+        "ranks-and-max": {"readout": "ranks"},
+        "mean-and-max": {"readout": "mean", "kernel_size": 1},
+    }.items()
+}
+# One tap that is the mean of the neighbours, tried when few labels had been too few for more.
+_MEAN: dict[str, dict[str, Any]] = {
+    "mean-single": {"hidden_channels": 64, "num_layers": 1, "readout": "mean", "kernel_size": 1}
 }
 _VIEWS: dict[str, dict[str, float]] = {
     name: {**_SMOOTHED["/averaged/smoothed-0.1"], **views}
@@ -178,9 +201,27 @@ _LATER_WIDE = {
 #: For each kind of graph what is tried. Smoothed outputs are wrong where edges join different classes.
 CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
     "narrow": {**_candidates(("light", "fast", "medium"), _AVERAGED), **_SUMMED},
-    "wide": {**_candidates(_WIDE, _AVERAGED), **_LATER_WIDE},
+    "wide": {
+        **_candidates(_WIDE, _AVERAGED),
+        **_LATER_WIDE,
+        **_candidates(("strong", "between", "half"), {"": {}}, _POOLED),
+    },
     "homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
-    "few-labels": _candidates(("strong", "strong-fast", "strongest", "heavy"), _VIEWS, _OF_FEW_LABELS),
+    "few-labels": {
+        **_candidates(("strong", "strong-fast", "strongest", "heavy"), _VIEWS, _OF_FEW_LABELS),
+        **_candidates(("strong", "strong-fast", "heavy"), {"/views": _VIEWS["/views"]}, _MEAN),
+    },
+}
+#: What is tried on more splits: of wide graphs the leading candidates, and those that came last.
+FINALISTS: dict[Kind, tuple[str, ...]] = {
+    "wide": (
+        *("max-broad/strong", "max-broad/half", "ranks-deep-others/half"),
+        *_candidates(("strong", "between", "half"), {"": {}}, _POOLED),
+    ),
+    "few-labels": (
+        *("ranks-single/strong-fast/views", "mean-depthwise-single/strong-fast/views"),
+        *("mean-depthwise/strong-fast/views", "mean-single/strong-fast/views", "mean-single/strong/views"),
+    ),
 }
 
 
@@ -190,8 +231,9 @@ Todo = tuple[dict[str, Any], str, Recipe]
 
 def recipe_of(values: Mapping[str, Any], metric: str, model: str = "residual-node2seq") -> Recipe:
     """A candidate as a recipe; other layers take what all blocks have in common."""
-    own = ("readout", "taps", "self_loops", "conv_scale") if model != "residual-node2seq" else ()
-    given = {name: value for name, value in values.items() if name not in own}
+    own = ("readout", "taps", "self_loops", "conv_scale", "kernel_size", "neighbour_max")
+    is_ours = model == "residual-node2seq"
+    given = {name: value for name, value in values.items() if is_ours or name not in own}
     return Recipe({}, TrainSettings(epochs=300, patience=60)).updated(**given, metric=metric)
 
 
@@ -274,6 +316,14 @@ def sweep(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
     ]
 
 
+def finals(_rows: Rows, _name: str, own: Kind, metric: str) -> list[Todo]:
+    """The finalists of a kind of graph."""
+    return [
+        ({"candidate": each, "kind": own}, "residual-node2seq", recipe_of(CANDIDATES[own][each], metric))
+        for each in FINALISTS.get(own, ())
+    ]
+
+
 def more_labels(rows: Rows, _name: str, _own: Kind, metric: str) -> list[Todo]:
     """The choices for three kinds of graphs, and a plain GCN, with more and more labels."""
     choices = {chosen(rows, own): CANDIDATES[own] for own in SMOOTHED_OR_NOT}
@@ -340,14 +390,19 @@ def shortfalls(rows: Rows, kind: Kind, without: Sequence[str] = ()) -> dict[str,
     decisive = [row for row in rows.known if _decides(row, kind, without)]
     by_graph = grouped(decisive, lambda row: row["graph"])
     found = [(grouped(own, lambda row: row["candidate"]), own[-1]) for own in by_graph.values()]
-    # Later graphs have rows of the leading candidates alone.
-    everywhere = [name for name in CANDIDATES[kind] if all(name in by_name for by_name, _ in found)]
+    # Later graphs have rows of the leading candidates alone, and some splits those of finalists.
+    most = [max(map(len, by_name.values())) for by_name, _ in found]
+    everywhere = [
+        name
+        for name in CANDIDATES[kind]
+        if all(len(by_name.get(name, ())) == each for (by_name, _), each in zip(found, most, strict=True))
+    ]
     behind = dict.fromkeys(everywhere, 0.0)
-    for by_name, last in found:
+    for (by_name, last), splits in zip(found, most, strict=True):
         means = {name: _mean(by_name[name], "cross_fitted") for name in everywhere}
         best = max(means.values())
         nodes = last.get("validation_nodes", 1)
-        unit = max((best * (1 - best) / (nodes * len(SWEEP_SEEDS))) ** 0.5, 0.0025)
+        unit = max((best * (1 - best) / (nodes * splits)) ** 0.5, 0.0025)
         for name, mean in means.items():
             behind[name] += (best - mean) / unit / len(found)
     return dict(sorted(behind.items(), key=lambda pair: pair[1]))
@@ -390,13 +445,15 @@ def run(stage: str, path: Path, rows: Rows, wanted: Sequence[str] | None, share:
     """Train what a stage needs on each graph, or the share of it that one of several processes has."""
     label, todo_of, names = {
         "sweep": (SWEEP, sweep, None),
+        "finals": (SWEEP, finals, [name for name in GRAPHS if name not in HOLD_COPIES]),
         "labels": (LABELS, more_labels, BOUNDARY["graphs"]),
         "short": (SHORT, few_epochs, [n for n in GRAPHS if n not in (*TAKE_LONG, *_FEW_LATER, *_SMALL)]),
         "measure": ("measure", measure, [*SETS, *FEW_SETS]),
     }[stage]
     for name, data in unpacked(path, wanted or names):
         todo = todo_of(rows, name, kind(name, data), metric_of(data))[share[0] :: share[1]]
-        seeds = measure_seeds(kind(name, data)) if stage == "measure" else SWEEP_SEEDS
+        splits = {"measure": measure_seeds(kind(name, data)), "finals": FINAL_SEEDS}
+        seeds = splits.get(stage, SWEEP_SEEDS)
         train(rows, label, name, data, todo, seeds)
 
 
@@ -601,7 +658,7 @@ def main() -> None:
         __doc__,
         __file__,
         rows="results/defaults.jsonl",
-        stages=("pack", "sweep", "labels", "short", "choose", "measure"),
+        stages=("pack", "sweep", "finals", "labels", "short", "choose", "measure"),
         page=None,
         graphs="graphs.npz",
     )

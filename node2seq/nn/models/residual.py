@@ -52,17 +52,20 @@ class ResidualBlock(nn.Module):
     """Normalise; put the layer's output beside the node's own features; two dense layers; add the input.
 
     Args:
-        conv (torch.nn.Module): The layer, of as many channels in as out.
-        channels (int): How many.
+        conv (torch.nn.Module): The layer.
+        pool (torch.nn.Module, optional): A second one, whose channels stand beside those of the first.
+        channels (int): How many channels the block has, and both layers together.
         options (ResidualOptions): The width between the dense layers, the dropout behind each of them, and
             whether they also read the normalised sum of the neighbours.
         layer (int): The number of the first of the two dropouts.
     """
 
-    def __init__(self, conv: nn.Module, channels: int, options: ResidualOptions, layer: int) -> None:
+    def __init__(
+        self, conv: nn.Module, pool: nn.Module | None, channels: int, options: ResidualOptions, layer: int
+    ) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(channels)
-        self.conv = conv
+        self.conv, self.pool = conv, pool
         self.sum = NormalizedSum(options.backend) if options.normalized_sum else None
         read, width = (2 if self.sum is None else 3) * channels, options.expansion * channels
         self.lins = nn.ModuleList([nn.Linear(read, width), nn.Linear(width, channels)])
@@ -76,9 +79,8 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor, edges: Edges, n_id: Tensor | None = None) -> Tensor:
         """The block's output, in the shape of ``x``."""
         own = ops.apply(self.norm, x)
-        read = [own, convolve(self.conv, own, edges, n_id)]
-        if self.sum is not None:
-            read.append(convolve(self.sum, own, edges, n_id))
+        layers = (layer for layer in (self.conv, self.pool, self.sum) if layer is not None)
+        read = [own, *(convolve(layer, own, edges, n_id) for layer in layers)]
         hidden = F.gelu(self.dropouts[0](ops.apply(self.lins[0], torch.cat(read, dim=-1)), n_id))
         return x + self.dropouts[1](ops.apply(self.lins[1], hidden), n_id)
 
@@ -177,7 +179,13 @@ class ResidualNetwork(Network):
         self.lin = Linear(self.in_channels, width)
         self.dropouts = make_dropouts(options.input_dropout, options.dropout)
         self.blocks = nn.ModuleList(
-            ResidualBlock(self._make_conv(options, width, 4 + 3 * number), width, options, 2 + 3 * number)
+            ResidualBlock(
+                self._make_conv(options, width, 4 + 3 * number),
+                self._make_pool(options, width),
+                width,
+                options,
+                2 + 3 * number,
+            )
             for number in range(options.num_layers)
         )
         self.norm = nn.LayerNorm(width)
@@ -189,9 +197,18 @@ class ResidualNetwork(Network):
         """The layer inside a block; ``layer`` is the number of its dropout, if it has one."""
         raise NotImplementedError
 
+    def _make_pool(self, options: Any, channels: int) -> nn.Module | None:  # noqa: ARG002
+        """The layer beside that one, for networks that have any."""
+        return None
+
+    def layers_beside(self) -> list[nn.Module]:
+        """Those that stand beside the first layers of the blocks."""
+        return [block.pool for block in self.blocks if isinstance(block.pool, nn.Module)]
+
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters of the layers inside the blocks, and all others."""
-        inside = [p for block in self.blocks for p in block.get_submodule("conv").parameters()]
+        layers = [block.get_submodule("conv") for block in self.blocks] + self.layers_beside()
+        inside = [p for layer in layers for p in layer.parameters()]
         ids = set(map(id, inside))
         return {"node2seq": inside, "other": [p for p in self.parameters() if id(p) not in ids]}
 
@@ -233,6 +250,18 @@ class ResidualNode2SeqOptions(ResidualOptions):
     self_position: Literal["first", "last", "none"] = "first"
     self_loops: bool = True
     conv_scale: float = 1.0
+    neighbour_max: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rules(
+            (
+                not self.neighbour_max or self.hidden_channels > 1,
+                f"hidden_channels={self.hidden_channels} with neighbour_max=True",
+                "half of the channels are those of a layer of their own",
+                "Give 2 or more channels, or neighbour_max=False",
+            )
+        )
 
 
 class ResidualNode2Seq(ResidualNetwork):
@@ -280,6 +309,9 @@ class ResidualNode2Seq(ResidualNetwork):
             stand beside the layer in any case. (default: :obj:`True`)
         conv_scale (float): Factor on the initial weights of the layers' convolution, and of what they add for
             a node's own features. (default: :obj:`1.0`)
+        neighbour_max (bool): Whether half of the channels of each block's layer are those of a second
+            :class:`Node2SeqConv`, which keeps the largest of the neighbours one by one: with
+            ``kernel_size=1`` and ``readout="max"``. (default: :obj:`False`)
         edge_dim (int, optional): Size of each edge's attributes. (default: :obj:`None`)
     """
 
@@ -299,15 +331,27 @@ class ResidualNode2Seq(ResidualNetwork):
 
     @torch.no_grad()
     def _scale_convolutions(self) -> None:
-        for conv in (block.get_submodule("conv") for block in self.blocks):
+        for conv in [*(block.get_submodule("conv") for block in self.blocks), *self.layers_beside()]:
             for weight in (conv.get_parameter("weight"), conv.get_parameter("lin_root.weight")):
                 weight.mul_(self.conv_scale)
 
     def _make_conv(self, options: Any, channels: int, layer: int) -> nn.Module:  # noqa: ARG002
-        names = ("kernel_size", "readout", "hops", "threshold", "max_candidates", "order", "taps", "backend")
-        own = {name: getattr(options, name) for name in (*names, *OF_RANKS)}
-        own["add_self_loops"] = options.self_loops
-        return Node2SeqConv(channels, channels, edge_dim=self.edge_dim, bias=False, **own)
+        width = channels - channels // 2 if options.neighbour_max else channels
+        names = ("kernel_size", "readout", "taps", *OF_RANKS)
+        return self._make_layer(options, channels, width, **{name: getattr(options, name) for name in names})
+
+    def _make_pool(self, options: Any, channels: int) -> nn.Module | None:
+        if not options.neighbour_max:
+            return None
+        shared = {"kernel_size": 1, "readout": "max", "self_position": options.self_position}
+        return self._make_layer(options, channels, channels // 2, **shared)
+
+    def _make_layer(self, options: Any, channels: int, width: int, **own: Any) -> nn.Module:
+        """A layer that reads the neighbours that all layers of the network read."""
+        names = ("hops", "threshold", "max_candidates", "order", "backend")
+        shared = {name: getattr(options, name) for name in names}
+        shared |= {"add_self_loops": options.self_loops, "edge_dim": self.edge_dim, "bias": False}
+        return Node2SeqConv(channels, width, **shared, **own)
 
 
 class ResidualGCN(ResidualNetwork):
