@@ -70,11 +70,16 @@ TWINS = {"cornell": ("cornell", "texas"), "texas": ("cornell", "texas")}
 HOLD_COPIES = ("chameleon", "squirrel")
 TWINS |= {name: (name, name + UNIQUE) for name in HOLD_COPIES}
 # Seeds of the sweep are not those of any measured run.
-SWEEP_SEEDS, MEASURE_SEEDS = (100, 101, 102), tuple(range(300, 340))
+SWEEP_SEEDS = (100, 101, 102)
 # Those of finalists. Where a graph has rows of more of these, only candidates with all of them are compared.
 FINAL_SEEDS = tuple(range(100, 112))
-# With few labels, so many of these.
-FEW_LABELS_SPLITS = 20
+# The splits on which each kind of graph is measured: new ones whenever something else is chosen for it.
+MEASURE_SEEDS: dict[Kind, tuple[int, ...]] = {
+    "narrow": tuple(range(300, 340)),
+    "wide": tuple(range(340, 380)),
+    "homophilous": tuple(range(300, 340)),
+    "few-labels": tuple(range(340, 360)),
+}
 # The stage of the rows that choose. An earlier sweep judged each run at the epoch that the same nodes had
 # chosen, which favours restless trainings; its rows are kept as "sweep". A later one tried statistics of the
 # neighbours beside the layer and was not finished; its rows are kept as "sweep with statistics".
@@ -344,16 +349,18 @@ def faster(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found | {"input_dropout": min(found["input_dropout"], values["input_dropout"])}
 
 
-def _summed(values: Mapping[str, Any]) -> dict[str, bool]:
-    """What tells a short training of blocks with normalised sums from one without."""
-    return {"normalized_sum": True} if values.get("normalized_sum") else {}
+def _later(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells a short training from one with an earlier choice for the same kind of graph."""
+    return {
+        name: values[name] for name in ("normalized_sum", "neighbour_max", "kernel_size") if name in values
+    }
 
 
 def few_epochs(rows: Rows, _name: str, own: Kind, metric: str) -> list[Todo]:
     """The choice for the kind of a graph, also faster, and a plain GCN for few epochs."""
     values = CANDIDATES[own][chosen(rows, own)]
     networks = [
-        ({"candidate": way, **_summed(values)}, "residual-node2seq", recipe_of(faster(values, way), metric))
+        ({"candidate": way, **_later(values)}, "residual-node2seq", recipe_of(faster(values, way), metric))
         for way in _FASTER
     ]
     return [
@@ -452,14 +459,9 @@ def run(stage: str, path: Path, rows: Rows, wanted: Sequence[str] | None, share:
     }[stage]
     for name, data in unpacked(path, wanted or names):
         todo = todo_of(rows, name, kind(name, data), metric_of(data))[share[0] :: share[1]]
-        splits = {"measure": measure_seeds(kind(name, data)), "finals": FINAL_SEEDS}
+        splits = {"measure": MEASURE_SEEDS[kind(name, data)], "finals": FINAL_SEEDS}
         seeds = splits.get(stage, SWEEP_SEEDS)
         train(rows, label, name, data, todo, seeds)
-
-
-def measure_seeds(kind: Kind) -> tuple[int, ...]:
-    """Of the splits on which a kind of graph is measured."""
-    return MEASURE_SEEDS[:FEW_LABELS_SPLITS] if kind == "few-labels" else MEASURE_SEEDS
 
 
 def _swept_kind(rows: Rows, name: str) -> Kind | None:
@@ -479,7 +481,7 @@ def measured(rows: Rows, name: str) -> list[dict[str, Any]]:
         for row in rows.known
         if (row["stage"], row["graph"]) == ("measure", name)
         and row["candidate"] in candidates
-        and row["seed"] in measure_seeds(own)
+        and row["seed"] in MEASURE_SEEDS[own]
         and row.get("linear_hops") == (None if row["model"] == "gcn" else LINEAR_HOPS)
     ]
 
@@ -508,7 +510,7 @@ class Figures:
     def of(cls, rows: Rows, name: str) -> Figures:
         """Those of a set by all rows."""
         own = _swept_kind(rows, name)
-        splits = len(MEASURE_SEEDS if own is None else measure_seeds(own))
+        splits = len(MEASURE_SEEDS["narrow" if own is None else own])
         return cls(name, sorted(measured(rows, name), key=lambda row: row["seed"]), splits)
 
     def is_complete(self) -> bool:
@@ -554,6 +556,7 @@ def page(rows: Rows) -> str:
         [figures for figures in map(partial(Figures.of, rows), names) if figures.is_complete()]
         for names in (SETS, FEW_SETS)
     )
+    splits, few_splits = (len(MEASURE_SEEDS[kind]) for kind in ("wide", "few-labels"))
     best = {kind: list(shortfalls(rows, kind).items())[:3] for kind in CANDIDATES}
     titles = ("graph", "chosen without it", *TITLES)
 
@@ -570,13 +573,13 @@ def page(rows: Rows) -> str:
             ([own, *(f"{name} ({gap:.2f})" for name, gap in three)] for own, three in best.items()),
         ),
         "",
-        f"Test figures in %, mean ± sd over {len(MEASURE_SEEDS)} splits, each with what the others choose.",
+        f"Test figures in %, mean ± sd over {splits} splits, each with what the others choose.",
         "Differences are of pairs on the same split, ± their standard error. All networks but `gcn` have a",
         "linear part.",
         "",
         *table(titles, ([f.name, candidate_of(f), *f.cells()] for f in found)),
         "",
-        f"The same with {FEW_LABELS} labels of each class, over {FEW_LABELS_SPLITS} splits:",
+        f"The same with {FEW_LABELS} labels of each class, over {few_splits} splits:",
         "",
         *table(titles, ([f.name, candidate_of(f), *f.cells()] for f in few)),
     ]
@@ -613,10 +616,9 @@ def short_lines(rows: Rows) -> list[str]:
     kinds = {row["graph"]: row.get("kind") for row in own}
     own = [row for row in own if row.get("kind") == kinds[row["graph"]]]
     summed = {row["graph"] for row in own if row.get("normalized_sum")}
-    # Earlier blocks of a graph count only where there are no others.
-    own = [
-        row for row in own if row["model"] == "gcn" or (row["graph"] in summed) == ("normalized_sum" in row)
-    ]
+    # An earlier choice counts only for graphs that have no other.
+    later = {row["graph"] for row in own if _later(row)}
+    own = [row for row in own if row["model"] == "gcn" or (row["graph"] in later) == bool(_later(row))]
     by_graph = grouped(
         own, lambda row: row["graph"] if row["graph"] not in summed else f"{row['graph']}, summed"
     )

@@ -132,7 +132,7 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
     },
     "wide": {
         "options": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "input_dropout": 0.5},
-        "layer": {},
+        "layer": {"readout": "ranks", "neighbour_max": True, "self_loops": False},
         "settings": {"lr": 0.003, "weight_decay": 5e-4},
     },
     "homophilous": {
@@ -156,7 +156,7 @@ _RULE: dict[Kind, dict[str, dict[str, Any]]] = {
             "smoothing": 10,
             "teleport": 0.1,
         },
-        "layer": {"readout": "ranks"},
+        "layer": {"readout": "mean", "kernel_size": 1},
         "settings": {
             "lr": 0.01,
             "weight_decay": 5e-4,

@@ -36,7 +36,7 @@ def script(load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyP
     kinds = ("narrow", "homophilous", "few-labels")
     monkeypatch.setattr(found, "CANDIDATES", dict.fromkeys(kinds, CANDIDATES))
     monkeypatch.setattr(found, "SWEEP_SEEDS", (100,))
-    monkeypatch.setattr(found, "MEASURE_SEEDS", (0, 1))
+    monkeypatch.setattr(found, "MEASURE_SEEDS", dict.fromkeys(found.MEASURE_SEEDS, (0, 1)))
     monkeypatch.setattr(found, "SHORT_EPOCHS", (1, 2))
     return found
 

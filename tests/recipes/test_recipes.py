@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -66,12 +67,12 @@ def test_every_other_model_takes_the_default(model: str):
     ("features", "homophily", "of_the_layer"),
     [
         (6, 0.9, {"readout": "ranks"}),  # a homophily that would count if labels were few
-        (5000, 0.1, {}),
+        (5000, 0.1, {"readout": "ranks", "neighbour_max": True, "self_loops": False}),
         (5000, 0.9, {"readout": "mean", "taps": "depthwise"}),
     ],
 )
 def test_residual_blocks_are_trained_by_one_rule_whatever_is_inside(
-    model: str, features: int, homophily: float, of_the_layer: dict[str, str]
+    model: str, features: int, homophily: float, of_the_layer: dict[str, Any]
 ):
     sizes = GraphSizes(features, classes=5, labels=600, nodes=1000, homophily=homophily)
     recipe = recipe_for(model, sizes=sizes)
