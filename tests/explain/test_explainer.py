@@ -55,6 +55,7 @@ MODELS = {
     "blocks": lambda: ResidualNode2Seq(5, 8, CLASSES),
     "soft ranks": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks"),
     "normalised sums": lambda: ResidualNode2Seq(5, 8, CLASSES, normalized_sum=True),
+    "largest neighbours": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks", neighbour_max=True),
     "linear part": lambda: with_linear_part(num_layers=1),
     "hard ranks": lambda: ResidualNode2Seq(5, 8, CLASSES, readout="ranks", soft=False, num_layers=1),
     "heads": OneLayer,

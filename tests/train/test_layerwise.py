@@ -56,6 +56,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "node2seq-plus, smoothed": ({"smoothing": 3, "smoothed": "first"}, ("edge_weight",)),
     "residual-gcn, smoothed": ({"smoothing": 2}, ()),
     "residual-node2seq, normalised sums": ({"normalized_sum": True}, ()),
+    "residual-node2seq, largest neighbours": ({"readout": "ranks", "neighbour_max": True}, ()),
     "node2seq-plus, own apart": ({"own": "apart", "self_loops": False}, ()),
     "residual-node2seq, soft ranks": ({"readout": "ranks", "num_layers": 3}, ()),
     "gcn, weights": ({}, ("edge_weight",)),

@@ -14,6 +14,7 @@ from torch_geometric.utils import scatter
 
 from node2seq import MODELS, Node2SeqConv
 from node2seq.errors import Node2SeqError
+from node2seq.nn.models.network import hops_of_network
 
 CHANNELS, HIDDEN, CLASSES, NODES = 5, 8, 3, 30
 NAMES = ["residual-node2seq", "residual-gcn", "residual-gat", "residual-sage", "residual-pna"]
@@ -131,6 +132,57 @@ def test_without_self_loops_the_layer_reads_the_neighbours_alone() -> None:
     with_own: Any = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES).double().eval()
     with_own.load_state_dict(ours.state_dict())
     assert not torch.allclose(out, with_own(x, edge_index))
+
+
+@pytest.mark.parametrize("carried", [(), ("edge_weight", "edge_attr"), ("edge_order",)])
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_half_of_the_channels_are_the_largest_of_the_neighbours(self_loops: bool, carried: tuple[str, ...]):
+    """One by one: the order plays no part in them, and what edges carry does."""
+    torch.manual_seed(0)
+    order = {"order": "edge", "self_position": "none" if not self_loops else "last"}
+    options: dict[str, Any] = {"readout": "ranks", "self_loops": self_loops, "num_layers": 1}
+    options |= order if "edge_order" in carried else {}
+    edge_dim = 2 if "edge_attr" in carried else None
+    ours: Any = MODELS["residual-node2seq"](
+        CHANNELS, HIDDEN + 1, CLASSES, neighbour_max=True, edge_dim=edge_dim, **options
+    )
+    ours = ours.double().eval()
+    block = ours.blocks[0]
+    assert (block.conv.out_channels, block.pool.out_channels) == (5, 4)
+    assert block.pool.order == options.get("order", "attention")
+    x, edge_index = graph()
+    count = edge_index.size(1)
+    of_edges = {"edge_weight": torch.rand(count), "edge_attr": torch.randn(count, 2)}
+    of_edges["edge_order"] = torch.randperm(count).double()
+    values = {name: of_edges[name].double() for name in carried}
+    out = ours(x, edge_index, **values)
+
+    own = block.norm(F.gelu(ours.lin(x)))
+    key, weight, root = block.pool.lin(own), block.pool.weight[0], block.pool.lin_root
+    rows = [[] for _ in range(NODES)]  # of each node, what it may be the largest of
+    for entry, (source, target) in enumerate(edge_index.T.tolist()):
+        row = key[source]
+        if "edge_attr" in values:
+            row = row + block.pool.lin_edge(values["edge_attr"][entry])
+        rows[target].append(row * values["edge_weight"][entry] if "edge_weight" in values else row)
+    for node in range(NODES if self_loops else 0):
+        rows[node].append(key[node])
+    largest = [torch.stack([r @ weight for r in each]).amax(0) if each else key.new_zeros(4) for each in rows]
+    pooled = torch.stack(largest) + root(key)
+    read = torch.cat([own, block.conv(own, edge_index, **values), pooled], dim=1)
+    hidden = F.gelu(ours.lin(x)) + block.lins[1](F.gelu(block.lins[0](read)))
+    torch.testing.assert_close(out, ours.classifier(ours.norm(hidden)), atol=1e-10, rtol=1e-10)
+
+
+def test_the_largest_neighbours_belong_to_the_layers():
+    """They are trained as these are, start as these do, and read from no further away."""
+    ours: Any = MODELS["residual-node2seq"](CHANNELS, HIDDEN, CLASSES, neighbour_max=True, conv_scale=0.0)
+    inside = ours.parameter_groups()["node2seq"]
+    assert {id(p) for block in ours.blocks for p in block.pool.parameters()} <= set(map(id, inside))
+    assert not any(block.pool.weight.any() or block.pool.lin_root.weight.any() for block in ours.blocks)
+    assert hops_of_network(ours) == len(ours.blocks) == 2
+    with pytest.raises(Node2SeqError, match="hidden_channels=1 with neighbour_max=True"):
+        MODELS["residual-node2seq"](CHANNELS, 1, CLASSES, neighbour_max=True)
 
 
 @pytest.mark.parametrize("readout", ["max", "ranks"])
