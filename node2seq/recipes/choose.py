@@ -46,11 +46,11 @@ _SMOOTHABLE = 20.0
 # Epochs without a better metric on validation nodes after which training ends.
 _PATIENCE = 60
 # So few epochs are a short training: with the dropout of a long one it ends before the network has learned
-# much, and averaged weights are mostly those of its first steps. Ranks of narrow graphs start small there:
-# the node's own features and the sum of its neighbours are learned from at once.
+# much, and averaged weights are mostly those of its first steps. Ranks start small there: the node's own
+# features and the sum of its neighbours are learned from at once.
 _SHORT = 30
 _SHORT_OPTIONS, _SHORT_SETTINGS = {"dropout": 0.2, "input_dropout": 0.2}, {"lr": 0.005, "averaging": 0.0}
-_SHORT_NARROW = {"conv_scale": 0.1}
+_SHORT_RANKS = {"conv_scale": 0.1}
 # From this number of classes on, networks drop less, unless labels are few: there is more to tell apart.
 _MANY_CLASSES, _MANY_CLASSES_OPTIONS = 10, {"dropout": 0.2}
 # From how far the linear model reads that is added to a trained network where this helps on validation nodes.
@@ -266,7 +266,7 @@ def recipe_by_rule(model: str, graph: GraphSizes = TYPICAL) -> Recipe:
     training = {"epochs": 300, "patience": _PATIENCE, **chosen["settings"]}
     if graph.is_short:
         options |= {name: min(options[name], most) for name, most in _SHORT_OPTIONS.items()}
-        options |= _SHORT_NARROW if has_layer and kind == "narrow" else {}
+        options |= _SHORT_RANKS if options.get("readout") == "ranks" else {}
         training |= _SHORT_SETTINGS
     return recipe(options, training, source=_SOURCE)
 
