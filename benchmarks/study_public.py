@@ -12,6 +12,7 @@ torch, torch_geometric and numpy.
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,15 @@ def lines(rows: Rows) -> list[str]:
         largest = "ROC-AUC" if row["metric"] == "roc-auc" else f"{100 * row['largest_class']:.1f}"
         found.append(figures)
         cells.append([graph, *facts, row["kind"], largest, *figures.cells()])
-    again = [f"{name}: {len(seeds)}" for name, seeds in AGAIN.items() if len(seeds) < len(SEEDS)]
+    fewer = [f"{name}: {len(seeds)}" for name, seeds in AGAIN.items() if len(seeds) < len(SEEDS)]
+    caption = (
+        f"Test figures in %, mean ± sd over {len(SEEDS)} splits ({', '.join(fewer)}). "
+        "Differences are of pairs on the same split, ± their standard error."
+    )
     titles = ("graph", "nodes", "edges", "features", "classes", "kind", "largest class, or metric")
     return [
         *summary(found, "The default"),
-        f"Test figures in %, mean ± sd over {len(SEEDS)} splits ("
-        + ", ".join(again)
-        + "). Differences are of pairs",
-        "on the same split, ± their standard error.",
+        *textwrap.wrap(caption, 120),
         "",
         *table((*titles, *TITLES), cells),
     ]

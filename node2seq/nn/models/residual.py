@@ -37,13 +37,11 @@ class ResidualOptions:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        rules = [
-            (getattr(self, name) >= 1, f"{name}={getattr(self, name)!r}", "a network needs at least one")
-            for name in ("num_layers", "expansion")
-        ]
-        hops = self.linear_hops
+        layers, expansion, hops = self.num_layers, self.expansion, self.linear_hops
+        least = "a network needs at least one"
         check_rules(
-            *((*rule, "Give 1 or more") for rule in rules),
+            (layers >= 1, f"num_layers={layers!r}", least, "Give 1 or more"),
+            (expansion >= 1, f"expansion={expansion!r}", least, "Give 1 or more"),
             (hops >= 0, f"linear_hops={hops!r}", "it is from how far features are read", "Give 0 or more"),
         )
 
@@ -224,12 +222,12 @@ class ResidualNetwork(Network):
         return ops.apply(self.classifier, self._embed(x, edges, n_id))
 
     def _beside(self, x: Tensor, edges: Edges) -> Tensor | None:
-        return None if not self.hops_beside or self.linear is None else self.linear(x, edges)
+        return self.linear(x, edges) if self.linear is not None and self.linear.is_fitted else None
 
     @property
     def hops_beside(self) -> int:
         """From how far the linear model reads; 0 before it is fitted."""
-        return 0 if self.linear is None or not self.linear.is_fitted else self.linear.hops
+        return self.linear.hops if self.linear is not None and self.linear.is_fitted else 0
 
 
 @dataclass(frozen=True)

@@ -1230,41 +1230,39 @@ def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least:
     """Each entry's share of each rank: the softmax of its row, which leaves less for the next rank.
 
     A row has no more ranks than entries. A share leaves ``least`` at least. What a share of more than a half
-    leaves is the sum of the others: close to one, the share itself does not tell.
+    leaves is the sum of the others: close to one, the share itself does not tell. What is left is multiplied,
+    not its logarithm added to the score: one exponential for all ranks. Doubles hold what lies 700 below the
+    best score, more than ten ranks can take away from it.
     """
-    left, value = np.empty(longest, score.dtype), np.empty(longest, score.dtype)
-    zero, half, one = score.dtype.type(0), score.dtype.type(0.5), score.dtype.type(1)
+    left = np.empty(longest, np.float64)
     for i in range(first, last):
         start, count = ptr[i], ptr[i + 1] - ptr[i]
-        _copy(left[:count], score[start : start + count])
+        best = score[start] if count > 0 else score.dtype.type(0)
+        for e in range(1, count):
+            best = max(best, score[start + e])
+        for e in range(count):
+            left[e] = np.exp(np.float64(score[start + e]) - np.float64(best))
         for t in range(out.shape[1]):
             if t >= count:
                 for e in range(count):
                     out[start + e, t] = 0
                 continue
-            best = left[0]
-            for e in range(1, count):
-                best = max(best, left[e])
-            tops, others = zero, zero
-            for begin in range(0, count, _LONGEST_SUM):
-                part = zero
-                for e in range(begin, min(begin + _LONGEST_SUM, count)):
-                    value[e] = np.exp(left[e] - best)
-                    if left[e] == best:
-                        tops += one
-                    else:
-                        part += value[e]
-                others += part
-            total = tops + others
+            most, total = 0.0, 0.0
             for e in range(count):
-                value[e] /= total
-                out[start + e, t] = value[e]
-            if t + 1 < out.shape[1]:
+                most = max(most, left[e])
+                total += left[e]
+            if 2.0 * most > total:  # of one entry: without it, or all digits of the others could be lost
+                total = 0.0
                 for e in range(count):
-                    if value[e] > half:
-                        left[e] += np.log(max(others / total, least))
-                    else:
-                        left[e] += np.log(one - value[e])
+                    total += left[e] if left[e] != most else 0.0
+                others, total = total, total + most
+            else:
+                others = 0.0
+            scale = 1.0 / total
+            for e in range(count):
+                share = left[e] * scale
+                out[start + e, t] = share
+                left[e] *= 1.0 - share if share <= 0.5 else max(others * scale, np.float64(least))
 
 
 @_compiled
