@@ -103,8 +103,10 @@ def _title(layer: Layer, found: Explanation) -> str:
     if found.predicted is not None:
         score = f"the score of {shortened(found.class_names[found.predicted])}"
     head = f", head {layer.head}" if layer.head else ""
+    taps = "1 tap" if layer.kernel_size == 1 else f"{layer.kernel_size} taps"
+    taps += "" if layer.reads_order else ", the order plays no part"
     return (
-        f"Layer {layer.name}{head}, readout {layer.readout}, {layer.kernel_size} taps: adds "
+        f"Layer {layer.name}{head}, readout {layer.readout}, {taps}: adds "
         f"{layer.gain:+.3g} to {score}, of which the node's own features {layer.own.contribution:+.3g} and "
         f"the bias {layer.bias.contribution:+.3g}; integration error {layer.completeness_error:.1e}"
     )

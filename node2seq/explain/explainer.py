@@ -317,6 +317,7 @@ class Explainer:
                 readout=conv.readout,
                 kernel_size=conv.kernel_size,
                 order=conv.order,
+                reads_order=conv.reads_order,
                 sequence=sequence,
                 rejected=rejected,
                 own=own,

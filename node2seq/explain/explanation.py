@@ -59,6 +59,8 @@ class Layer:
     readout: str
     kernel_size: int
     order: str
+    reads_order: bool
+    """Whether the order plays a part."""
     sequence: tuple[Neighbour, ...]
     """The neighbours, best first; a non-local node may have the place of a local one."""
     rejected: tuple[Neighbour, ...]

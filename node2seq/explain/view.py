@@ -101,6 +101,7 @@ class LayerView:
     readout: str
     kernel_size: int
     order: str
+    reads_order: bool
     gain: float
     completeness_error: float
     own: float
@@ -349,6 +350,7 @@ class Viewer:
             readout=layer.readout,
             kernel_size=layer.kernel_size,
             order=layer.order,
+            reads_order=layer.reads_order,
             gain=layer.gain,
             completeness_error=layer.completeness_error,
             own=layer.own.contribution,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +217,7 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
     """How the Node2Seq layers order neighbours, and what they learned to do with them."""
     details = folder.details
     layers, matrices = details.get("layers") or {}, details.get("matrices") or {}
-    titles = {name: f"layer {place}" for place, name in enumerate(matrices, start=1)}
+    titles = _titles(matrices)
     ends = {name: layers[name] for name in dict.fromkeys([*layers][:1] + [*layers][-1:])}
     several = len(titles) > 1
     homophily = folder.config["graph"]["summary"].get("homophily")
@@ -249,12 +249,25 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
     ]
     if layers:
         charts.append(Section("How the order settles", _settling(layers, titles, best_epoch)))
+    elif "layers" in details and matrices:
+        text = "With one tap, the order of the neighbours plays no part in this network."
+        charts.append(Section("Order of the neighbours", [Paragraph(text)]))
     learned = [Beside(blocks)] if several else blocks
     return [
         *learned,
         Beside(charts),
         Section("Neighbours in their order", _examples(details.get("examples") or [], names)),
     ]
+
+
+def _titles(layers: Iterable[str]) -> dict[str, str]:
+    """What layers are called: by their places, and those beside others by what they add."""
+    titles: dict[str, str] = {}
+    for name in layers:
+        beside = name.endswith(".pool")
+        place = len([other for other in titles if not other.endswith(".pool")]) + (not beside)
+        titles[name] = f"layer {place}" + (", largest" if beside else "")
+    return titles
 
 
 def _same_class(layer: Mapping[str, Any], line: tuple[str, float] | None) -> str:

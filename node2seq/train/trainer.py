@@ -235,14 +235,17 @@ class Trainer:
         return infer(self.model, self._call_model)
 
     def traces(self, model: nn.Module | None = None) -> tuple[Tensor, dict[str, Trace]]:
-        """What a model gives by itself, [N, classes], and what each of its Node2Seq layers does, by name.
+        """What a model gives by itself, [N, classes], and what its Node2Seq layers do, by name.
+
+        Layers in which the order plays no part are left out.
 
         Args:
             model: One of :meth:`model_of`; the weights of now, or their averages, if left out.
         """
+        layers = dict((model or self.model).named_modules())
         with recorded(model or self.model) as calls:
             outputs = self.logits()[0] if model is None else next(self._logits_of([model]))
-        return outputs, {name: call.trace for name, call in calls.items()}
+        return outputs, {name: call.trace for name, call in calls.items() if layers[name].reads_order}
 
     def _logits_of(self, models: Iterable[nn.Module]) -> Iterator[Tensor]:
         """What each model gives by itself, [N, classes]."""

@@ -119,6 +119,27 @@ def test_non_local_nodes_and_several_layers_are_shown(tmp_path: Path):
     assert "· non-local" in page
 
 
+@pytest.mark.slow
+def test_layers_beside_others_are_called_by_what_they_add(tmp_path: Path):
+    ranks = {"hidden_channels": 4, "num_layers": 2, "readout": "ranks", "neighbour_max": True}
+    mean = {"hidden_channels": 4, "num_layers": 1, "readout": "mean", "kernel_size": 1}
+    pages = []
+    for name, options in (("ranks", ranks), ("mean", mean)):
+        train_run(replace(CONFIG, model="residual-node2seq", options=options), tmp_path / name)
+        pages.append(render(RunFolder(tmp_path / name)))
+        check(pages[-1])
+    with_ranks, with_mean = pages
+    for title in ("layer 1", "layer 1, largest", "layer 2", "layer 2, largest"):
+        assert f">Learned matrices, {title}<" in with_ranks
+    assert "the node&#x27;s class, layer 2<" in with_ranks
+    assert "the node&#x27;s class, layer 2, largest" not in with_ranks
+    none = "the order of the neighbours plays no part in this network"
+    assert none in with_mean
+    assert none not in with_ranks
+    assert "How the order settles" in with_ranks
+    assert "How the order settles" not in with_mean
+
+
 def test_what_the_user_named_is_text_not_markup(run: Path):
     folder = RunFolder(run)
     nasty = '<script>alert("x")</script>'

@@ -8,8 +8,9 @@ import torch
 from node2seq import Node2Seq, Node2SeqConv
 from node2seq.data import load, make_split
 from node2seq.nn.conv.ranks import Trace, learned_matrices
+from node2seq.nn.models.residual import ResidualNode2Seq
 from node2seq.train.metrics import FirstNeighbours, agreement, by_degree, reliability
-from node2seq.train.progress import OrderWatch, details_of
+from node2seq.train.progress import OrderWatch, details_of, matrices_of
 from node2seq.train.settings import TrainSettings
 from node2seq.train.trainer import Trainer
 
@@ -118,6 +119,20 @@ def test_the_same_training_without_a_watch_ends_with_the_same_bits(trainer: Trai
     alone.advance(4)
     for name, tensor in alone.model.state_dict().items():
         assert torch.equal(tensor, watched[name]), name
+
+
+def test_layers_in_which_the_order_plays_no_part_are_left_out(trainer: Trainer):
+    torch.manual_seed(0)
+    model = ResidualNode2Seq(34, 8, 4, readout="ranks", neighbour_max=True)
+    settings = [TrainSettings(epochs=1)]
+    data = load("karate")
+    mixed = Trainer(model, data, [make_split(data, "karate", seed=0)], settings)
+    assert [*mixed.traces()[1]] == ["blocks.0.conv", "blocks.1.conv"]
+    assert [*matrices_of(model)] == ["blocks.0.conv", "blocks.0.pool", "blocks.1.conv", "blocks.1.pool"]
+    for taps, hops, reads in ((1, 1, False), (1, 2, True), (2, 1, True)):
+        assert Node2SeqConv(4, 4, taps, readout="mean", hops=hops).reads_order == reads
+    (conv,) = trainer.traces()[1]
+    assert trainer.model.get_submodule(conv).reads_order
 
 
 def test_large_graphs_are_looked_at_before_and_after_alone(trainer: Trainer):

@@ -194,6 +194,7 @@ function drawLayer() {
   byId("strip").replaceChildren(strip(layer));
   const error = layer.completeness_error.toExponential(1);
   byId("strip-note").textContent = (layer.hidden ? `${layer.hidden.toLocaleString("en")} more with smaller contributions. ` : "") +
+    (layer.reads_order ? "" : "The layer has one tap: the order plays no part. ") +
     `The layer adds ${signed(layer.gain)} to the score; own features ${signed(layer.own)}, bias ${signed(layer.bias)}, ` +
     `integration error ${error}.`;
   drawMatrices(layer);

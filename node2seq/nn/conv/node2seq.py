@@ -257,6 +257,11 @@ class Node2SeqConv(SequenceMessages):
             self.order_seed.fill_(int(torch.randint(2**62, (), device="cpu")))
 
     @property
+    def reads_order(self) -> bool:
+        """Whether the order of the neighbours plays a part: one tap that slides meets each of them alone."""
+        return self.readout == "ranks" or self.kernel_size > 1 or self.hops > 1
+
+    @property
     def _taps_per_head(self) -> int:
         """One for each place in a window, or for each rank and the mean of all."""
         return self.kernel_size + (self.readout == "ranks")
