@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from node2seq import __version__
-from node2seq.cli.definitions import Flag, definitions, read
+from node2seq.cli.definitions import Flag, definitions, read, repeated
 from node2seq.cli.flags import (
     BenchFlags,
     DataCheckFlags,
@@ -327,13 +327,20 @@ def _run_bare(arguments: list[str], missing: str) -> int:
         echo(f"Error: {missing} is not installed. Run `pip install 'node2seq[cli]'`.", error=True)
         return 2
     command = COMMANDS[verb]
+    _note_repeated(command, arguments[1:])
     return command.read_and_execute(lambda: read(command.flags, arguments[1:], f"node2seq {verb}"))
+
+
+def _note_repeated(command: Command, arguments: Sequence[str]) -> None:
+    for text in repeated(command.flags, arguments):
+        echo(f"note: {text}", error=True)
 
 
 @cache
 def make_app() -> typer.Typer:
     """The commands as typer reads them."""
     import typer
+    from typer.core import TyperCommand
 
     app = typer.Typer(
         help="Graph convolutions over sorted neighbours: score, rank, convolve, read out.",
@@ -353,6 +360,13 @@ def make_app() -> typer.Typer:
             echo(f"node2seq {__version__}")
             raise typer.Exit
 
+    typed: list[str] = []  # of the command that runs: typer keeps the last value of a flag alone
+
+    class Remembering(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            typed[:] = args
+            return super().parse_args(ctx, args)
+
     shown = {"help": "Show the version.", "is_eager": True, "callback": show_version}
 
     @app.callback()
@@ -361,13 +375,19 @@ def make_app() -> typer.Typer:
 
     for name, command in COMMANDS.items():
         group, _, verb = name.rpartition(" ")
-        (data if group else app).command(verb, epilog=command.epilog)(_function(command))
+        parts = data if group else app
+        parts.command(verb, cls=Remembering, epilog=command.epilog)(_function(command, typed))
     app.add_typer(data, name="data")
     return app
 
 
-def _function(command: Command) -> Callable[..., None]:
-    """A function with the signature that typer reads a command's flags from."""
+def _function(command: Command, typed: Sequence[str]) -> Callable[..., None]:
+    """A function with the signature that typer reads a command's flags from.
+
+    Args:
+        command: The command.
+        typed: What is on its command line when it is called.
+    """
     import typer
 
     known = list(definitions(command.flags))
@@ -376,6 +396,7 @@ def _function(command: Command) -> Callable[..., None]:
     def call(**given: Any) -> None:
         texts = {name: text for name, text in given.items() if text is not None}
         read_flags = lambda: command.flags(**{name: readers[name](text) for name, text in texts.items()})  # noqa: E731
+        _note_repeated(command, typed)
         if status := command.read_and_execute(read_flags):
             raise typer.Exit(status)
 

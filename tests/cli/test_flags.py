@@ -6,7 +6,7 @@ import pytest
 
 from node2seq.cli import app
 from node2seq.cli.commands import COMMANDS
-from node2seq.cli.definitions import read
+from node2seq.cli.definitions import read, repeated
 from node2seq.errors import Node2SeqError
 
 TUNE = [
@@ -31,6 +31,17 @@ def test_both_readers_read_the_same(verb: str, arguments: list[str], monkeypatch
     assert read(command.flags, [], verb) == command.flags()
     given = {name: value for name, value in vars(seen[0]).items() if value != getattr(seen[1], name)}
     assert len(given) == sum(text.startswith("--") for text in arguments)  # one repeated, one positional
+
+
+def test_a_flag_given_twice_is_noted(cli):
+    """The last one counts, as in other programs; flags that take several values and switches are no news."""
+    several = ["--models", "gcn", "--models", "sgc", "--list", "--list", "--runs", "3", "--runs=4"]
+    note = "note: --runs is given 2 times and takes one value: the last one counts"
+    done = cli("reproduce", "2", *several)
+    assert done.status == 0
+    assert done.err.strip() == note
+    assert cli("reproduce", "2", "--list", "--runs", "4").err == ""
+    assert [*repeated(COMMANDS["reproduce"].flags, ["--", *several])] == []
 
 
 @pytest.mark.parametrize(
