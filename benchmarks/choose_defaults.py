@@ -14,7 +14,7 @@ added later are swept with the leading candidates alone, and `finals` adds split
 the choices for two kinds on the same graphs with more and more labels, `short` the choice for each kind and
 faster ways to train the same network for a few epochs, on validation nodes too. `measure` trains each of
 the nine sets with the candidate that the other graphs choose (Cornell and Texas leave together, because
-they share their features), twenty splits each, with each layer inside the same blocks, and the recipe of a
+they share their features), on splits of its own, with each layer inside the same blocks, and the recipe of a
 plain GCN for any graph beside them. Runs that have a row are not trained again. Needs torch,
 torch_geometric and numpy.
 """

@@ -131,6 +131,21 @@ def test_later_graphs_are_swept_with_the_leading_candidates(
     assert later == [max(scores, key=scores.__getitem__)]
 
 
+def test_where_finalists_have_more_splits_they_alone_are_compared(
+    script: ModuleType, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(script, "FINALISTS", dict.fromkeys(script.CANDIDATES, ("small/still",)))
+    monkeypatch.setattr(script, "FINAL_SEEDS", (100, 101))
+    command("pack")
+    swept = command("sweep", "--only", "three")
+    assert {row["candidate"]: row["cross_fitted"] for row in swept}.keys() == CANDIDATES.keys()
+    (added,) = command("finals", "--only", "three")[len(swept) :]
+    assert (added["candidate"], added["seed"], added["stage"]) == ("small/still", 101, script.SWEEP)
+    rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
+    assert script.shortfalls(rows, added["kind"]) == {"small/still": 0.0}
+    assert "test" not in added
+
+
 def test_a_graph_and_its_twin_have_no_say_in_what_they_are_measured_with(script: ModuleType, tmp_path: Path):
     rows = script.Rows(tmp_path / "rows.jsonl", torch.device("cpu"), None)
     for graph, fast, still, nodes in (
