@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from node2seq import __version__
-from node2seq.cli.definitions import Flag, definitions, read, repeated
+from node2seq.cli.definitions import Flag, definitions, read
 from node2seq.cli.flags import (
     BenchFlags,
     DataCheckFlags,
@@ -327,13 +327,24 @@ def _run_bare(arguments: list[str], missing: str) -> int:
         echo(f"Error: {missing} is not installed. Run `pip install 'node2seq[cli]'`.", error=True)
         return 2
     command = COMMANDS[verb]
-    _note_repeated(command, arguments[1:])
+    _note_repeated(_of_one_value(command), arguments[1:])
     return command.read_and_execute(lambda: read(command.flags, arguments[1:], f"node2seq {verb}"))
 
 
-def _note_repeated(command: Command, arguments: Sequence[str]) -> None:
-    for text in repeated(command.flags, arguments):
-        echo(f"note: {text}", error=True)
+def _of_one_value(command: Command) -> list[str]:
+    """The flags that take one value, as they are typed."""
+    named = (each for each in definitions(command.flags) if not each.positional and not each.several)
+    return [each.typed for each in named if each.annotation is not bool]
+
+
+def _note_repeated(of_one_value: Collection[str], arguments: Sequence[str]) -> None:
+    """Say which of these flags are given more than once: the last one counts."""
+    texts = [*arguments, "--"]
+    given = [text.partition("=")[0] for text in texts[: texts.index("--")]]
+    for name in of_one_value:
+        if given.count(name) > 1:
+            times = f"{name} is given {given.count(name)} times and takes one value"
+            echo(f"note: {times}: the last one counts", error=True)
 
 
 @cache
@@ -392,11 +403,12 @@ def _function(command: Command, typed: Sequence[str]) -> Callable[..., None]:
 
     known = list(definitions(command.flags))
     readers = {each.field: each.reader() for each in known}
+    of_one_value = _of_one_value(command)
 
     def call(**given: Any) -> None:
         texts = {name: text for name, text in given.items() if text is not None}
         read_flags = lambda: command.flags(**{name: readers[name](text) for name, text in texts.items()})  # noqa: E731
-        _note_repeated(command, typed)
+        _note_repeated(of_one_value, typed)
         if status := command.read_and_execute(read_flags):
             raise typer.Exit(status)
 

@@ -94,22 +94,6 @@ def definitions(cls: type) -> Iterator[Flag]:
         yield replace(item.metadata["flag"], **about)
 
 
-def repeated(cls: type, arguments: Sequence[str]) -> Iterator[str]:
-    """What to say of flags of one value that are given more than once: the last one counts.
-
-    Args:
-        cls: The flags of a command.
-        arguments: Its command line.
-    """
-    texts = [*arguments, "--"]
-    given = [text.partition("=")[0] for text in texts[: texts.index("--")]]
-    for each in definitions(cls):
-        takes_one = not each.positional and not each.several and each.annotation is not bool
-        if takes_one and given.count(each.typed) > 1:
-            times = given.count(each.typed)
-            yield f"{each.typed} is given {times} times and takes one value: the last one counts"
-
-
 def read(cls: type[T], arguments: Sequence[str], program: str) -> T:
     """Read a command line without typer."""
     parser = argparse.ArgumentParser(prog=program, description=cls.__doc__, allow_abbrev=False)
