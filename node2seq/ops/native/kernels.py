@@ -1225,6 +1225,10 @@ def pair_scores(first: Any, last: Any, query: Any, key: Any, ptr: Any, nodes: An
             out[e] = _dot(query[i], key[nodes[e]])
 
 
+# One over so little is still a number.
+_LEAST_DOUBLE = 1e-307
+
+
 @_compiled
 def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least: Any, out: Any) -> None:
     """Each entry's share of each rank: the softmax of its row, which leaves less for the next rank.
@@ -1232,7 +1236,7 @@ def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least:
     A row has no more ranks than entries. A share leaves ``least`` at least. What a share of more than a half
     leaves is the sum of the others: close to one, the share itself does not tell. What is left is multiplied,
     not its logarithm added to the score: one exponential for all ranks. Doubles hold what lies 700 below the
-    best score, more than ten ranks can take away from it.
+    best score, more than ten ranks can take away from it; what further ones leave of it is not zero either.
     """
     left = np.empty(longest, np.float64)
     for i in range(first, last):
@@ -1247,22 +1251,22 @@ def soft_ranks(first: Any, last: Any, score: Any, ptr: Any, longest: Any, least:
                 for e in range(count):
                     out[start + e, t] = 0
                 continue
-            most, total = 0.0, 0.0
+            most, total, others = 0.0, 0.0, 0.0
             for e in range(count):
                 most = max(most, left[e])
                 total += left[e]
             if 2.0 * most > total:  # of one entry: without it, or all digits of the others could be lost
-                total = 0.0
                 for e in range(count):
-                    total += left[e] if left[e] != most else 0.0
-                others, total = total, total + most
-            else:
-                others = 0.0
+                    others += left[e] if left[e] != most else 0.0
+                total = others + most
             scale = 1.0 / total
             for e in range(count):
                 share = left[e] * scale
                 out[start + e, t] = share
-                left[e] *= 1.0 - share if share <= 0.5 else max(others * scale, np.float64(least))
+                if share > 0.5:
+                    left[e] = max(left[e] * max(others * scale, np.float64(least)), _LEAST_DOUBLE)
+                else:
+                    left[e] *= 1.0 - share
 
 
 @_compiled

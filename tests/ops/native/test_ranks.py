@@ -97,3 +97,14 @@ def test_shares_close_to_one(scale):
     assert results[0][0].max() > 1 - 0.1 / scale
     for one, other in zip(*results, strict=True):
         assert (one - other).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("gap", [300.0, 700.0, 800.0, 1e5])
+def test_scores_far_apart_have_shares_at_every_rank(gap):
+    """More ranks than a double has room to take the best score away from: nothing is divided by zero."""
+    sequences = ops.Sequences(ops.Rows.from_lengths(torch.tensor([14])), torch.arange(14), 14)
+    score = torch.full((14,), -gap, dtype=torch.float64)
+    score[3] = 0.0
+    expected = reference.soft_ranks(score, sequences, 12)
+    assert (native.soft_ranks(score, sequences, 12) - expected).abs().max() < 1e-12
+    assert expected[0, 3] == 1
