@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -202,6 +202,8 @@ _LATER_WIDE = {
         ("half", "gentle"), _AVERAGED, {name: _SHAPES[name] for name in ("max-broad", "ranks-broad")}
     ),
 }
+# Tried last.
+_WITH_MAX = _candidates(("strong", "between", "half"), {"": {}}, _POOLED)
 
 #: For each kind of graph what is tried. Smoothed outputs are wrong where edges join different classes.
 CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
@@ -209,7 +211,7 @@ CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
     "wide": {
         **_candidates(_WIDE, _AVERAGED),
         **_LATER_WIDE,
-        **_candidates(("strong", "between", "half"), {"": {}}, _POOLED),
+        **_WITH_MAX,
     },
     "homophilous": _candidates(_WIDE, {**_AVERAGED, **_SMOOTHED}),
     "few-labels": {
@@ -221,7 +223,7 @@ CANDIDATES: dict[Kind, dict[str, dict[str, Any]]] = {
 FINALISTS: dict[Kind, tuple[str, ...]] = {
     "wide": (
         *("max-broad/strong", "max-broad/half", "ranks-deep-others/half"),
-        *_candidates(("strong", "between", "half"), {"": {}}, _POOLED),
+        *_WITH_MAX,
     ),
     "few-labels": (
         *("ranks-single/strong-fast/views", "mean-depthwise-single/strong-fast/views"),
@@ -315,17 +317,19 @@ def sweep(rows: Rows, name: str, own: Kind, metric: str) -> list[Todo]:
     """Every candidate; of graphs that were added later, the leading ones."""
     only_leading = name in LATER and own != "few-labels"
     tried = list(shortfalls(rows, own, LATER))[:LEADING] if only_leading else CANDIDATES[own]
-    return [
-        ({"candidate": each, "kind": own}, "residual-node2seq", recipe_of(CANDIDATES[own][each], metric))
-        for each in tried
-    ]
+    return _as_todo(tried, own, metric)
 
 
 def finals(_rows: Rows, _name: str, own: Kind, metric: str) -> list[Todo]:
     """The finalists of a kind of graph."""
+    return _as_todo(FINALISTS.get(own, ()), own, metric)
+
+
+def _as_todo(names: Iterable[str], own: Kind, metric: str) -> list[Todo]:
+    """Candidates for a kind of graph by their names."""
     return [
         ({"candidate": each, "kind": own}, "residual-node2seq", recipe_of(CANDIDATES[own][each], metric))
-        for each in FINALISTS.get(own, ())
+        for each in names
     ]
 
 

@@ -327,13 +327,13 @@ def _run_bare(arguments: list[str], missing: str) -> int:
         echo(f"Error: {missing} is not installed. Run `pip install 'node2seq[cli]'`.", error=True)
         return 2
     command = COMMANDS[verb]
-    _note_repeated(_of_one_value(command), arguments[1:])
+    _note_repeated(_of_one_value(definitions(command.flags)), arguments[1:])
     return command.read_and_execute(lambda: read(command.flags, arguments[1:], f"node2seq {verb}"))
 
 
-def _of_one_value(command: Command) -> list[str]:
-    """The flags that take one value, as they are typed."""
-    named = (each for each in definitions(command.flags) if not each.positional and not each.several)
+def _of_one_value(known: Iterable[Flag]) -> list[str]:
+    """Those that take one value, as they are typed."""
+    named = (each for each in known if not each.positional and not each.several)
     return [each.typed for each in named if each.annotation is not bool]
 
 
@@ -403,7 +403,7 @@ def _function(command: Command, typed: Sequence[str]) -> Callable[..., None]:
 
     known = list(definitions(command.flags))
     readers = {each.field: each.reader() for each in known}
-    of_one_value = _of_one_value(command)
+    of_one_value = _of_one_value(known)
 
     def call(**given: Any) -> None:
         texts = {name: text for name, text in given.items() if text is not None}

@@ -262,11 +262,11 @@ def _orders(folder: RunFolder, names: Sequence[str], best_epoch: int) -> list[Bl
 
 def _titles(layers: Iterable[str]) -> dict[str, str]:
     """What layers are called: by their places, and those beside others by what they add."""
-    titles: dict[str, str] = {}
+    titles, place = {}, 0
     for name in layers:
-        beside = name.endswith(".pool")
-        place = len([other for other in titles if not other.endswith(".pool")]) + (not beside)
-        titles[name] = f"layer {place}" + (", largest" if beside else "")
+        is_beside = name.endswith(".pool")
+        place += not is_beside
+        titles[name] = f"layer {place}" + (", largest" if is_beside else "")
     return titles
 
 

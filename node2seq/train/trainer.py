@@ -242,8 +242,9 @@ class Trainer:
         Args:
             model: One of :meth:`model_of`; the weights of now, or their averages, if left out.
         """
-        layers = dict((model or self.model).named_modules())
-        with recorded(model or self.model) as calls:
+        network = model or self.model
+        layers = dict(network.named_modules())
+        with recorded(network) as calls:
             outputs = self.logits()[0] if model is None else next(self._logits_of([model]))
         return outputs, {name: call.trace for name, call in calls.items() if layers[name].reads_order}
 

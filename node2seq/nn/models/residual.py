@@ -203,10 +203,13 @@ class ResidualNetwork(Network):
         """Those that stand beside the first layers of the blocks."""
         return [block.pool for block in self.blocks if isinstance(block.pool, nn.Module)]
 
+    def _layers(self) -> list[nn.Module]:
+        """The layers inside the blocks."""
+        return [*(block.get_submodule("conv") for block in self.blocks), *self.layers_beside()]
+
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters of the layers inside the blocks, and all others."""
-        layers = [block.get_submodule("conv") for block in self.blocks] + self.layers_beside()
-        inside = [p for layer in layers for p in layer.parameters()]
+        inside = [p for layer in self._layers() for p in layer.parameters()]
         ids = set(map(id, inside))
         return {"node2seq": inside, "other": [p for p in self.parameters() if id(p) not in ids]}
 
@@ -329,7 +332,7 @@ class ResidualNode2Seq(ResidualNetwork):
 
     @torch.no_grad()
     def _scale_convolutions(self) -> None:
-        for conv in [*(block.get_submodule("conv") for block in self.blocks), *self.layers_beside()]:
+        for conv in self._layers():
             for weight in (conv.get_parameter("weight"), conv.get_parameter("lin_root.weight")):
                 weight.mul_(self.conv_scale)
 
